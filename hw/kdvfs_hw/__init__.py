@@ -1,0 +1,1 @@
+"""Real GPUs: reading, measuring and, only on request, controlling their clocks."""

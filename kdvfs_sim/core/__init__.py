@@ -1,0 +1,1 @@
+"""The nouns, and the Protocols that the rooms meet in."""

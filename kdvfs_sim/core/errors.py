@@ -1,0 +1,121 @@
+"""Errors, sorted by what the reader of the message has to do next.
+
+Every class passes all its fields to ``super().__init__`` and builds its text in ``__str__``:
+SimPy, ``copy`` and ``pickle`` re-create an exception as ``type(e)(*e.args)``, and an error that
+does not survive that turns into an unrelated ``TypeError``. ``tests/architecture`` rebuilds each.
+"""
+
+from __future__ import annotations
+
+
+class KdvfsError(Exception):
+    """Base of every error this package raises on purpose. ``exit_code`` is the command line's."""
+
+    exit_code = 70
+
+
+class UsageError(KdvfsError):
+    """A malformed option or a missing optional package: fix the command."""
+
+    exit_code = 2
+
+
+class InputError(KdvfsError, ValueError):
+    """Fix the data. One line: where, which value, what is wrong with it, what would be right."""
+
+    exit_code = 3
+
+
+class TraceFormatError(InputError):
+    """A recording that cannot be read. ``where`` is a path, with a row or byte where known."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class ScheduleError(InputError):
+    """A schedule that does not fit its trace, or a schedule file that cannot be read."""
+
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(where, problem)
+        self.where = where
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.problem}"
+
+
+class UnknownGpuError(InputError, LookupError):
+    """No entry of the GPU catalogue has this name."""
+
+    def __init__(self, name: str, known: str) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        return f"no GPU named {self.name!r} in the catalogue; known: {self.known}"
+
+
+class UnsupportedClocksError(InputError):
+    """Clocks that the GPU's table does not list. Never replaced silently by the nearest."""
+
+    def __init__(self, clocks: str, device_name: str, nearest: str) -> None:
+        super().__init__(clocks, device_name, nearest)
+        self.clocks = clocks
+        self.device_name = device_name
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        return f"clocks {self.clocks} are not supported by {self.device_name}; nearest: {self.nearest}"
+
+
+class NotApplicableError(InputError):
+    """A method was asked for outside its stated domain (say, the fast evaluator on two streams)."""
+
+
+class PluginError(KdvfsError):
+    """Fix the plug-in: a model, optimizer, reader or device broke its contract."""
+
+    exit_code = 5
+
+
+class ContractError(PluginError):
+    """What a plug-in returned is not what its Protocol promises."""
+
+    def __init__(self, plugin: str, call: str, got: str, expected: str) -> None:
+        super().__init__(plugin, call, got, expected)
+        self.plugin = plugin
+        self.call = call
+        self.got = got
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.plugin}: {self.call} returned {self.got}; expected {self.expected}"
+
+
+class UnknownKernelError(PluginError, LookupError):
+    """A model was asked about a kernel kind it knows nothing of."""
+
+    def __init__(self, kernel: str, model: str) -> None:
+        super().__init__(kernel, model)
+        self.kernel = kernel
+        self.model = model
+
+    def __str__(self) -> str:
+        return f"{self.model} has no answer for kernel {self.kernel!r}"
+
+
+class DeviceError(KdvfsError, RuntimeError):
+    """Fix the machine or its permissions."""
+
+    exit_code = 6
+
+
+class InvariantError(KdvfsError):
+    """Our bug. Please report it with the message."""

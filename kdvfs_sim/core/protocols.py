@@ -1,0 +1,69 @@
+"""Extension points that need only core nouns. A plug-in imports nothing from here and inherits
+nothing; the static check and the conformance checks of ``kdvfs_sim.testing`` carry the weight.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.kinds import KernelKind
+from kdvfs_sim.core.problem import Metrics, Problem, Solution
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import SwitchCost
+
+
+class LatencyModel(Protocol):
+    """How long a kernel kind takes at effective clocks.
+
+    Returns nanoseconds as a positive float; for every kind and every numeric pair of the GPU's
+    clock table. Raises UnknownKernelError for a kind it cannot answer for. Pure and repeatable;
+    may be called from several processes. Does not promise monotonicity in either clock.
+    """
+
+    def duration_ns(self, kind: KernelKind, clocks: Clocks, /) -> float: ...
+
+
+class PowerModel(Protocol):
+    """Device power at effective clocks.
+
+    Returns watts, finite and at least 0: ``busy_power_w`` with one kernel running alone,
+    ``idle_power_w`` with none. Raises UnknownKernelError for a kind it cannot answer for. Pure
+    and repeatable; may be called from several processes. Does not apply the power cap.
+    """
+
+    def busy_power_w(self, kind: KernelKind, clocks: Clocks, /) -> float: ...
+
+    def idle_power_w(self, clocks: Clocks, /) -> float: ...
+
+
+class SwitchingModel(Protocol):
+    """What a change between two requests costs.
+
+    Returns a SwitchCost; all zero when ``old == new``. For every pair of requestable clocks, AUTO
+    included. Raises nothing inside that domain. Pure and repeatable; may be called from several
+    processes. Does not promise symmetry or the triangle inequality.
+    """
+
+    def switch(self, old: Clocks, new: Clocks, /) -> SwitchCost: ...
+
+
+class Evaluator(Protocol):
+    """Predicts what a schedule gives.
+
+    Returns Metrics; for every schedule that fits the trace it was built for. Raises ScheduleError
+    otherwise, NotApplicableError outside its stated domain. Repeatable; leaves its inputs alone.
+    """
+
+    def evaluate(self, schedule: Schedule, /) -> Metrics: ...
+
+
+class Optimizer(Protocol):
+    """Finds a schedule for a problem.
+
+    Returns a Solution whose metrics were recomputed by ``problem.evaluate`` and are never worse
+    than the best baseline; infeasible is a status. Same problem and seed, same answer. Leaves the
+    problem untouched; may be called from several processes. ``lower_bound``, if given, holds.
+    """
+
+    def solve(self, problem: Problem, /, *, seed: int) -> Solution: ...

@@ -1,0 +1,90 @@
+"""Schedules: an ordered list of clock requests, each anchored at a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.errors import ScheduleError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRequest:
+    """Ask for ``clocks`` ``offset_ns`` after the anchor operation starts.
+
+    The anchor is operation number ``launch`` (0-based, in stream order, copies and memory sets
+    included) of ``stream`` on ``device``. Under a draining or free protocol the change applies
+    before the anchor starts, and ``offset_ns`` is 0.
+    """
+
+    clocks: Clocks
+    launch: int
+    offset_ns: int = 0
+    stream: int = 0
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        if self.launch < 0 or self.offset_ns < 0:
+            raise ScheduleError(str(self), "launch and offset_ns are at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Clock requests in the order in which they are made, device-wide.
+
+    ``protocol`` names how they were planned to be applied; ``boundary`` whether the trace is one
+    iteration of many. Neighbouring requests differ (``normalized`` drops the no-ops).
+    """
+
+    requests: tuple[ClockRequest, ...]
+    protocol: str = "free"
+    boundary: str = "periodic"
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def normalized(self) -> Schedule:
+        """The same schedule without requests that ask for the clocks already requested."""
+        kept: list[ClockRequest] = []
+        last: dict[int, Clocks] = {}
+        for request in self.requests:
+            if last.get(request.device) != request.clocks:
+                kept.append(request)
+                last[request.device] = request.clocks
+        return Schedule(requests=tuple(kept), protocol=self.protocol, boundary=self.boundary)
+
+    @classmethod
+    def static(
+        cls,
+        clocks: Clocks,
+        *,
+        stream: int = 0,
+        device: int = 0,
+        protocol: str = "free",
+        boundary: str = "periodic",
+    ) -> Schedule:
+        """One setting for everything: a single request before the first operation."""
+        return cls(
+            requests=(ClockRequest(clocks=clocks, launch=0, stream=stream, device=device),),
+            protocol=protocol,
+            boundary=boundary,
+        )
+
+    @classmethod
+    def from_assignment(
+        cls,
+        clocks: Sequence[Clocks],
+        *,
+        stream: int = 0,
+        device: int = 0,
+        protocol: str = "free",
+        boundary: str = "periodic",
+    ) -> Schedule:
+        """One clock pair per operation of a stream, in order; requests only where it changes."""
+        requests = tuple(
+            ClockRequest(clocks=pair, launch=i, stream=stream, device=device)
+            for i, pair in enumerate(clocks)
+            if i == 0 or pair != clocks[i - 1]
+        )
+        return cls(requests=requests, protocol=protocol, boundary=boundary)

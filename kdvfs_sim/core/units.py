@@ -1,0 +1,44 @@
+"""Text to numbers, for options and files, and numbers to text, for messages."""
+
+from __future__ import annotations
+
+import math
+
+from kdvfs_sim.core.errors import UsageError
+
+_NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+def parse_percent(text: str) -> float:
+    """``0.6%``, ``0.6`` or ``0.6 %`` to 0.6 (per cent). Raises UsageError."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number)
+    except ValueError:
+        raise UsageError(f"slack {text!r} is not a percentage; write for example 0.6%") from None
+    if not math.isfinite(value) or value < 0:
+        raise UsageError(f"slack {text!r} must be a finite percentage, at least 0")
+    return value
+
+
+def parse_duration_ns(text: str) -> int:
+    """``25ms``, ``100us``, ``1.5 s`` to whole nanoseconds. Raises UsageError."""
+    stripped = text.strip().lower()
+    for unit in ("ns", "us", "ms", "s"):
+        if stripped.endswith(unit):
+            try:
+                value = float(stripped.removesuffix(unit))
+            except ValueError:
+                break
+            if math.isfinite(value) and value >= 0:
+                return round(value * _NS_PER[unit])
+            break
+    raise UsageError(f"{text!r} is not a duration; write for example 25ms or 100us")
+
+
+def format_duration(duration_ns: float) -> str:
+    """Nanoseconds with the unit that keeps three digits readable."""
+    for unit in ("s", "ms", "us"):
+        if abs(duration_ns) >= _NS_PER[unit]:
+            return f"{duration_ns / _NS_PER[unit]:.4g} {unit}"
+    return f"{duration_ns:.0f} ns"
