@@ -67,7 +67,7 @@ class CostTable:
             raise InputError("CostTable: a clock pair is listed twice")
         if not 0 <= self.recorded < shape[1]:
             raise InputError(f"CostTable: recorded row {self.recorded} is outside 0..{shape[1] - 1}")
-        if self.effective.size and not (0 <= self.effective.min() and self.effective.max() < shape[1]):
+        if self.effective.size and not (self.effective.min() >= 0 and self.effective.max() < shape[1]):
             raise InputError("CostTable: effective points outside the rows of clocks")
         if (self.duration_ns <= 0).any() or np.isinf(self.duration_ns).any():
             raise InputError("CostTable: durations are positive, or NaN where unknown")

@@ -97,7 +97,7 @@ class Problem:
     def __post_init__(self) -> None:
         if self.switching.n_clocks != self.costs.n_clocks:
             raise InputError(
-                f"Problem: switch table for {self.switching.n_clocks} clocks, cost table for {self.costs.n_clocks}"
+                f"Problem: switching covers {self.switching.n_clocks} clocks, costs {self.costs.n_clocks}"
             )
         if len(self.chain) and int(self.chain.kind.max()) >= self.costs.n_kinds:
             raise InputError("Problem: the chain names a kernel kind that the cost table lacks")
