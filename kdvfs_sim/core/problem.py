@@ -110,6 +110,9 @@ class Solution:
     ``metrics`` were recomputed by ``Problem.evaluate``. ``lower_bound`` (in the objective's unit)
     was computed without the schedule and is None where the method has none. ``schedule`` is None
     only when ``status`` is ``infeasible`` or ``not applicable``; ``message`` then says why.
+
+    With ``alternate`` the answer is a mix over iterations: a share ``share`` of them runs
+    ``schedule``, the rest ``alternate``; ``metrics`` are those of the mean iteration.
     """
 
     status: Status
@@ -117,5 +120,7 @@ class Solution:
     schedule: Schedule | None = None
     metrics: Metrics | None = None
     lower_bound: float | None = None
+    alternate: Schedule | None = None
+    share: float = 1.0
     n_evaluations: int = 0
     seed: int = 0
