@@ -1,0 +1,49 @@
+"""Writing files so that nobody ever sees half of one, and nobody loses a file of another kind."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from kdvfs_sim.core.errors import InputError
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that appears at ``path`` complete or not at all.
+
+    Written beside its target and renamed over it when the block ends without an exception.
+    Raises InputError, one line, if the folder or the target cannot be written.
+    """
+    try:
+        # mkstemp makes 0600 files; a result should be as readable as any file its owner creates
+        umask = os.umask(0)
+        os.umask(umask)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(name)
+        if isinstance(error, OSError):
+            raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
+        raise
+
+
+def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:
+    """Raise InputError if ``path`` exists and is not the kind of file we would write there."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file for {what}")
+    if path.exists() and path.stat().st_size > 0 and not is_ours(path):
+        raise InputError(f"{path}: exists and is not {what}; choose another name or remove it first")

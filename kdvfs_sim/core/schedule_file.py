@@ -1,0 +1,104 @@
+"""Schedules as JSON that a person can read and diff: one request a line, in order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.errors import InputError, ScheduleError
+from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.core.switching import PROTOCOLS
+from kdvfs_sim.core.version import VERSION
+
+FORMAT: Final = "kdvfs-schedule"
+SCHEMA_VERSION: Final = 1
+
+
+def is_schedule_file(path: Path) -> bool:
+    """Was this file written by ``write_schedule``? Decides whether it may be replaced."""
+    try:
+        with path.open("rb") as file:
+            return f'"format": "{FORMAT}"'.encode() in file.read(200)
+    except OSError:
+        return False
+
+
+def write_schedule(schedule: Schedule, path: Path, *, about: dict[str, Any] | None = None) -> None:
+    """Write atomically. ``about`` (GPU, trace, predicted metrics) is for people and later checks.
+
+    Raises InputError if ``path`` cannot be written or is an existing file of another kind.
+    """
+    refuse_foreign(path, is_schedule_file, "a schedule")
+    head = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "kdvfs_version": VERSION,
+        "protocol": schedule.protocol,
+        "boundary": schedule.boundary,
+        "about": about or {},
+    }
+    lines = [
+        json.dumps(
+            {
+                "device": r.device,
+                "stream": r.stream,
+                "launch": r.launch,
+                "offset_ns": r.offset_ns,
+                "clocks": str(r.clocks),
+            }
+        )
+        for r in schedule.requests
+    ]
+    text = json.dumps(head, indent=1).removesuffix("\n}")
+    body = ",\n  ".join(lines)
+    with atomic_write(path) as file:
+        file.write(f'{text},\n "requests": [\n  {body}\n ]\n}}\n'.encode())
+
+
+def read_schedule(path: Path) -> Schedule:
+    """Read what ``write_schedule`` wrote. Raises ScheduleError naming the place and what is right."""
+    where = str(path)
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ScheduleError(where, error.strerror or str(error)) from None
+    except ValueError as error:
+        raise ScheduleError(
+            where, f"is not JSON ({error}); write one with kdvfs optimize --out-dir"
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ScheduleError(where, "is not a schedule; write one with kdvfs optimize --out-dir")
+    if document.get("schema_version") != SCHEMA_VERSION:
+        raise ScheduleError(
+            where,
+            f"schema version {document.get('schema_version')!r}; this kdvfs reads version {SCHEMA_VERSION}",
+        )
+    protocol, boundary = document.get("protocol"), document.get("boundary")
+    if protocol not in PROTOCOLS:
+        raise ScheduleError(where, f"protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
+    if boundary not in ("periodic", "one-shot"):
+        raise ScheduleError(where, f"boundary {boundary!r}; known: periodic, one-shot")
+    entries = document.get("requests")
+    if not isinstance(entries, list):
+        raise ScheduleError(where, "has no list 'requests'")
+    requests = tuple(_request(entry, f"{where}: request {i}") for i, entry in enumerate(entries))
+    return Schedule(requests=requests, protocol=protocol, boundary=boundary)
+
+
+def _request(entry: Any, where: str) -> ClockRequest:
+    if not isinstance(entry, dict):
+        raise ScheduleError(where, f"{entry!r} is not an object with launch and clocks")
+    numbers = {key: entry.get(key, 0) for key in ("device", "stream", "launch", "offset_ns")}
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ScheduleError(where, f"{key} is {value!r}; a whole number is right")
+    clocks = entry.get("clocks")
+    if not isinstance(clocks, str):
+        raise ScheduleError(where, f"clocks is {clocks!r}; write for example sm=1410,mem=3201")
+    try:
+        return ClockRequest(clocks=Clocks.parse(clocks), **numbers)
+    except InputError as error:
+        raise ScheduleError(where, str(error)) from None
