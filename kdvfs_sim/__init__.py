@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from kdvfs_sim.core.version import VERSION as __version__
+from kdvfs_sim.core.version import __version__
 
 _HOME: Final[dict[str, str]] = {
     "AUTO": "kdvfs_sim.core.clocks",
@@ -32,4 +32,4 @@ def __dir__() -> list[str]:
     return sorted([*_HOME, "__version__"])
 
 
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOME)]

@@ -11,7 +11,7 @@ from kdvfs_sim.core.errors import InputError, ScheduleError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import PROTOCOLS
-from kdvfs_sim.core.version import VERSION
+from kdvfs_sim.core.version import __version__
 
 FORMAT: Final = "kdvfs-schedule"
 SCHEMA_VERSION: Final = 1
@@ -35,7 +35,7 @@ def write_schedule(schedule: Schedule, path: Path, *, about: dict[str, Any] | No
     head = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
-        "kdvfs_version": VERSION,
+        "kdvfs_version": __version__,
         "protocol": schedule.protocol,
         "boundary": schedule.boundary,
         "about": about or {},

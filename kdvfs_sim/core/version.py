@@ -1,5 +1,5 @@
-"""The version that every written file names."""
+"""The version that every written file names. The only place that states it."""
 
 from typing import Final
 
-VERSION: Final = "0.1.0"
+__version__: Final = "0.1.0"
