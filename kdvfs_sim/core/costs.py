@@ -33,6 +33,8 @@ class CostTable:
 
     ``recorded`` is the row of the trace's recorded clocks. ``requestable`` marks the rows a
     schedule may ask for. ``cap_w`` (or None) is the limit used when kernels overlap.
+    ``recorded_effective`` (n_kinds,): the rows at which the recording ran, if that is not
+    ``effective[:, recorded]`` (a table for another power limit than the recording's).
     ``assumed`` names the assumed numbers the table leans on; results carry it.
     """
 
@@ -45,6 +47,7 @@ class CostTable:
     recorded: int
     requestable: npt.NDArray[np.bool_]
     cap_w: float | None = None
+    recorded_effective: npt.NDArray[np.int32] | None = None
     assumed: tuple[str, ...] = ()
     source: str = ""
     _row: dict[Clocks, int] = field(init=False, repr=False)
@@ -69,6 +72,11 @@ class CostTable:
             raise InputError(f"CostTable: recorded row {self.recorded} is outside 0..{shape[1] - 1}")
         if self.effective.size and not (self.effective.min() >= 0 and self.effective.max() < shape[1]):
             raise InputError("CostTable: effective points outside the rows of clocks")
+        reference = self.recorded_effective
+        if reference is not None and reference.shape != shape[:1]:
+            raise InputError(
+                f"CostTable: recorded_effective has shape {reference.shape}; expected {shape[:1]}"
+            )
         if (self.duration_ns <= 0).any() or np.isinf(self.duration_ns).any():
             raise InputError("CostTable: durations are positive, or NaN where unknown")
         if (self.power_w < 0).any() or (self.idle_power_w < 0).any():
@@ -105,13 +113,17 @@ class CostTable:
     def ratio(self) -> npt.NDArray[np.float64]:
         """(n_kinds, n_clocks): duration of a kind *under a request*, alone, over its recorded one.
 
-        Exactly 1.0 where the effective row equals the recorded effective row.
+        Exactly 1.0 where the effective row equals the recorded one.
         """
         import numpy as np
 
-        rows = np.arange(self.n_kinds)[:, None]
-        under_request = self.duration_ns[rows, self.effective]
-        return under_request / under_request[:, [self.recorded]]
+        kinds = np.arange(self.n_kinds)
+        recorded = self.effective[:, self.recorded]
+        if self.recorded_effective is not None:
+            recorded = self.recorded_effective
+        under_request = self.duration_ns[kinds[:, None], self.effective]
+        ratio: npt.NDArray[np.float64] = under_request / self.duration_ns[kinds, recorded][:, None]
+        return ratio
 
     @cached_property
     def request_power_w(self) -> npt.NDArray[np.float64]:
