@@ -1,1 +1,49 @@
-"""TODO"""
+"""The ``kdvfs`` command. Commands live one to a file and import their rooms when they run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from kdvfs_sim.core.errors import KdvfsError
+
+OUR_BUG = 70
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one command and exit with the code of docs/reference/errors.md. Never a traceback for a user's mistake."""
+    from kdvfs_sim.cli.app import build
+
+    try:
+        result = build()(args=argv, prog_name="kdvfs", standalone_mode=False)
+        sys.stdout.flush()
+    except KdvfsError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # the reader of our output went away (kdvfs ... | head): not an error of ours
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except Exception as error:
+        _usage_or_bug(error)
+    else:
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _usage_or_bug(error: Any) -> None:
+    # Typer carries its own copy of click, so its exceptions are known by what they offer
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        _fail(f"{error.format_message()} (see kdvfs --help)", 2)
+    if type(error).__name__ == "Abort":
+        _fail("interrupted", 130)
+    if os.environ.get("KDVFS_DEBUG"):
+        raise error
+    kind = type(error).__name__
+    _fail(f"our bug, please report it: {kind}: {error} (KDVFS_DEBUG=1 shows where)", OUR_BUG)
+
+
+def _fail(message: str, code: int) -> None:
+    print("kdvfs: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(code)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Tables for people, and timelines that open in Perfetto."""
