@@ -1,0 +1,289 @@
+"""Chrome trace event JSON, the container of Kineto recordings, read block by block.
+
+A recording can be many gigabytes, of which a replay needs a few per cent. So the event array is never
+held as a whole: the file is read in blocks, each cut between two events and decoded on its own. A place to
+cut is looked for by its bytes (``},{``), which may also occur inside an event; it is right exactly if the
+text before it decodes as a complete array, so decoding is the proof.
+
+Text that strict JSON forbids but profilers write (``NaN``, ``inf``, ``N/A``, raw control characters, bytes
+that are not UTF-8) makes a block fail; that block alone is repaired and decoded again, and the repairs are
+counted.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from kdvfs_sim.core.errors import TraceFormatError
+
+_BLOCK_BYTES: Final = 1 << 22
+_HEAD_BYTES: Final = 1 << 26  # what metadata before the events may take
+_MAX_CUTS: Final = 64
+_EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BETWEEN_EVENTS: Final = re.compile(rb"\}\s*,\s*\{")
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+_GZIP: Final = b"\x1f\x8b"
+# a string (perhaps cut off by the end of the text), or a bare word
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[^\s\[\]{},:"]+', re.DOTALL)
+_CONTROL: Final = re.compile(rb"[\x00-\x1f]")
+_BAD_ESCAPE: Final = re.compile(rb'(?<!\\)((?:\\\\)*)\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_NOT_A_NUMBER: Final = re.compile(
+    rb"[+-]?(nan(\([a-z0-9]*\))?|inf(inity)?|n/a|none|undefined)", re.IGNORECASE
+)
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event. Types are not checked: a recording may put anything into a field nobody needs."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: msgspec.Raw = msgspec.Raw()
+    dur: msgspec.Raw = msgspec.Raw()
+    args: msgspec.Raw = msgspec.Raw()
+
+
+_events = msgspec.json.Decoder(list[Event])
+_metadata = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class ChromeTrace:
+    """The events of one file, in file order; iterate once.
+
+    ``metadata`` (top-level keys other than the events, undecoded) and ``repairs`` (what had to be made
+    valid JSON, with counts) are complete after iterating. Iterating raises TraceFormatError for a truncated
+    or damaged file, saying how much of it was readable.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metadata: dict[str, msgspec.Raw] = {}
+        self.repairs: Counter[str] = Counter()
+        self.n_events = 0
+        self._consumed = 0  # bytes of text before the buffer
+        self._buffer = b""
+
+    def __iter__(self) -> Iterator[Event]:
+        for events in self._blocks():
+            self.n_events += len(events)
+            yield from events
+
+    def _blocks(self) -> Iterator[list[Event]]:
+        blocks = self._read()
+        is_object = self._skip_head(blocks)
+        at_end = False
+        while not at_end:
+            block = next(blocks, b"")
+            self._buffer += block
+            at_end = not block
+            for cut in (len(self._buffer),) if at_end else _cuts(self._buffer):
+                decoded = self._decode(self._buffer[:cut])
+                if decoded is None:
+                    continue
+                events, after = decoded
+                if after is not None:
+                    yield events
+                    self._read_tail(after + self._buffer[cut:] + b"".join(blocks), is_object)
+                    return
+                if not at_end:
+                    self._consume(self._buffer.index(b",", cut) + 1)
+                    yield events
+                    break
+        raise self._truncated("the list of events is not closed")
+
+    def _read(self) -> Iterator[bytes]:
+        """The text in blocks, decompressed if the first bytes say gzip, whatever the name says."""
+        try:
+            yield from read_text(self.path)
+        except EOFError as error:
+            raise self._truncated(str(error)) from None
+        except zlib.error as error:
+            raise TraceFormatError(
+                str(self.path), f"damaged gzip data ({error}) after {self._readable()}"
+            ) from None
+
+    def _consume(self, n_bytes: int) -> None:
+        self._consumed += n_bytes
+        self._buffer = self._buffer[n_bytes:]
+
+    def _skip_head(self, blocks: Iterator[bytes]) -> bool:
+        """Read up to the first event. True if the events are a member of an object, False if the file is
+        a bare array."""
+        searched = 0
+        for block in blocks:
+            self._buffer += block
+            text = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
+            start = len(self._buffer) - len(text)
+            if text.startswith(b"["):
+                self._consume(start + 1)
+                return False
+            for match in _EVENTS_KEY.finditer(self._buffer, searched):
+                try:
+                    self._add_metadata(self._buffer[start : match.end()] + b"]}")
+                except msgspec.DecodeError:
+                    continue  # these bytes stand inside something else
+                self._consume(match.end())
+                return True
+            if len(self._buffer) > _HEAD_BYTES:
+                break
+            searched = max(0, len(self._buffer) - 64)
+        raise self._truncated("no list of trace events begins in it")
+
+    def _read_tail(self, tail: bytes, is_object: bool) -> None:
+        """What follows the events: nothing for a bare array, else more metadata and a closing brace."""
+        tail = tail.strip()
+        if is_object:
+            try:
+                self._add_metadata(b'{"":0' + tail if tail.startswith(b",") else b"{" + tail)
+            except msgspec.DecodeError as error:
+                raise self._truncated(f"the metadata after the events is incomplete ({error})") from None
+        elif tail:
+            raise TraceFormatError(str(self.path), f"{len(tail)} bytes follow the closed list of events")
+
+    def _add_metadata(self, text: bytes) -> None:
+        try:
+            metadata = _metadata.decode(text)
+        except msgspec.DecodeError:
+            metadata = _metadata.decode(repair(text, self.repairs))
+        # a copy each: a Raw keeps all the text it was decoded from alive
+        self.metadata |= {
+            key: value.copy() for key, value in metadata.items() if key not in ("", "traceEvents")
+        }
+
+    def _decode(self, text: bytes) -> tuple[list[Event], bytes | None] | None:
+        """The events in ``text`` and, if their list is closed in it, the text after that.
+
+        None if ``text`` ends inside an event. Raises TraceFormatError if it is not a list of events.
+        """
+        text = b"[" + text + b"]"
+        try:
+            return _decode_list(text)
+        except msgspec.ValidationError as error:
+            raise TraceFormatError(str(self.path), f"the list does not hold trace events: {error}") from None
+        except RecursionError:
+            raise TraceFormatError(str(self.path), "the events are nested too deeply") from None
+        except msgspec.DecodeError as error:
+            strict_error = error
+        repairs: Counter[str] = Counter()
+        try:
+            decoded = _decode_list(repair(text, repairs))
+        except msgspec.DecodeError:
+            raise TraceFormatError(
+                str(self.path), f"{strict_error}, counted from byte {self._consumed} of the text"
+            ) from None
+        if decoded is not None:
+            self.repairs += repairs
+        return decoded
+
+    def _truncated(self, why: str) -> TraceFormatError:
+        return TraceFormatError(str(self.path), f"truncated: {why} after {self._readable()}")
+
+    def _readable(self) -> str:
+        n_events = self.n_events
+        for cut in _cuts(self._buffer):
+            if decoded := self._decode(self._buffer[:cut]):
+                n_events += len(decoded[0])
+                break
+        return f"{n_events} complete events, {self._consumed + len(self._buffer)} bytes of text"
+
+
+def _decode_list(text: bytes) -> tuple[list[Event], bytes | None] | None:
+    try:
+        return _events.decode(text), None
+    except msgspec.DecodeError as error:
+        if str(error) == "Input data was truncated":
+            return None
+        if not (match := _TRAILING.search(str(error))):
+            raise
+        end = int(match[1]) - 1  # it counts the offending byte
+        return _events.decode(text[:end]), text[end:-1]  # less the bracket that was added
+
+
+def _cuts(text: bytes) -> Iterator[int]:
+    """Ends of likely last events, the last first."""
+    window = 1 << 12
+    while True:
+        found = [match.start() + 1 for match in _BETWEEN_EVENTS.finditer(text, max(0, len(text) - window))]
+        if found or window >= len(text):
+            yield from reversed(found[-_MAX_CUTS:])
+            return
+        window *= 8
+
+
+def read_text(path: Path) -> Iterator[bytes]:
+    """The file in blocks of a few megabytes, decompressed if its first bytes say gzip, whatever its name.
+
+    Raises EOFError if the compressed data ends early, ``zlib.error`` if it is damaged.
+    """
+    with path.open("rb") as file:
+        block = file.read(_BLOCK_BYTES)
+        if block[:2] != _GZIP:
+            while block:
+                yield block
+                block = file.read(_BLOCK_BYTES)
+            return
+        member = zlib.decompressobj(wbits=31)
+        while block:
+            text = member.decompress(block, _BLOCK_BYTES)
+            if text:
+                yield text
+            block = member.unconsumed_tail
+            if member.eof and (block := member.unused_data.lstrip(b"\0")):
+                member = zlib.decompressobj(wbits=31)  # another member follows
+            block = block or file.read(_BLOCK_BYTES)
+        if not member.eof:
+            raise EOFError(f"the gzip data ends early, at byte {file.tell()} of the file")
+
+
+def is_chrome_trace(path: Path) -> bool:
+    """Whether the file begins like an object with trace events, or like a bare array of objects."""
+    try:
+        text = next(read_text(path), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
+    except (EOFError, zlib.error):
+        return False
+    if text.startswith(b"["):
+        return text[1:].lstrip()[:1] in (b"{", b"]", b"")
+    return text.startswith(b"{") and bool(_EVENTS_KEY.search(text))
+
+
+def repair(text: bytes, repairs: Counter[str]) -> bytes:
+    """Make valid JSON of what profilers write against its rules; counts each change in ``repairs``.
+
+    What is not recognised stays, for the strict decoder to refuse. A string cut off at the end of ``text``
+    stays cut off.
+    """
+
+    def fixed(match: re.Match[bytes]) -> bytes:
+        token = match[0]
+        if token.startswith(b'"'):
+            return _repair_string(token, repairs)
+        if _NOT_A_NUMBER.fullmatch(token):
+            repairs["values that are not numbers read as null"] += 1
+            return b"null"
+        return token
+
+    return _TOKEN.sub(fixed, text)
+
+
+def _repair_string(text: bytes, repairs: Counter[str]) -> bytes:
+    if _CONTROL.search(text):
+        repairs["raw control characters escaped"] += 1
+        text = _CONTROL.sub(lambda match: b"\\u%04x" % match[0][0], text)
+    if _BAD_ESCAPE.search(text):
+        repairs["invalid escapes read literally"] += 1
+        text = _BAD_ESCAPE.sub(rb"\\\\\1", text)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        repairs["invalid UTF-8 replaced"] += 1
+        text = text.decode(errors="replace").encode()
+    return text
