@@ -117,5 +117,53 @@ class DeviceError(KdvfsError, RuntimeError):
     exit_code = 6
 
 
+class DriverError(DeviceError):
+    """The GPU driver refused a call. Keeps its code and words; ``remedy`` says what to do next.
+
+    The three subclasses are the refusals that callers tell apart; all others stay this class.
+    """
+
+    def __init__(self, device: str, call: str, code: int, words: str, remedy: str) -> None:
+        super().__init__(device, call, code, words, remedy)
+        self.device = device
+        self.call = call
+        self.code = code
+        self.words = words
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.device}: {self.call}: {self.words} (code {self.code}); {self.remedy}"
+
+
+class DevicePermissionError(DriverError):
+    """The driver wants rights that this process does not have."""
+
+
+class DeviceUnsupportedError(DriverError):
+    """This GPU, driver or binding does not offer the call. The value is unknown, not 0."""
+
+
+class DeviceLostError(DriverError):
+    """The GPU can no longer be reached. Its clocks may still be locked."""
+
+
+class ClocksNotReachedError(DeviceError):
+    """The driver accepted a request, and the GPU does not run at it."""
+
+    def __init__(self, device: str, requested: str, observed: str, waited_s: float, reasons: str) -> None:
+        super().__init__(device, requested, observed, waited_s, reasons)
+        self.device = device
+        self.requested = requested
+        self.observed = observed
+        self.waited_s = waited_s
+        self.reasons = reasons
+
+    def __str__(self) -> str:
+        return (
+            f"{self.device}: clocks {self.requested} were accepted but not reached: observed {self.observed} "
+            f"after {self.waited_s:.3g} s; the driver's reasons: {self.reasons or 'none'}"
+        )
+
+
 class InvariantError(KdvfsError):
     """Our bug. Please report it with the message."""
