@@ -46,7 +46,7 @@ class GpuOps:
     to_pageable: npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SyncRecord:
     """One ``cuda_sync`` event. ``correlation`` is that of the call; -1 stands for what is not given."""
 
@@ -154,8 +154,8 @@ def _call_by_correlation(calls: Calls) -> dict[int, int]:
 
 
 def _blocks(name: str, to_pageable: bool) -> bool:
-    """Whether a copy call returns after its copy only: the synchronous forms, ``hipMemcpyWithStream``, and any
-    copy into pageable host memory (CUDA Runtime API, "API synchronization behavior")."""
+    """Whether a copy call returns after its copy only: the synchronous forms, ``hipMemcpyWithStream``, and
+    any copy into pageable host memory (CUDA Runtime API, "API synchronization behavior")."""
     return bool(_COPY.match(name)) and (to_pageable or "Async" not in name)
 
 

@@ -14,9 +14,9 @@ from kdvfs_sim.trace.table import Trace
 class TraceSummary:
     """Totals of a trace. Spans run from the first start to the last end; 0 where there is no kernel.
 
-    ``n_launches`` counts GPU operations: kernels, copies and memory sets. ``n_names`` counts names of kernels,
-    ``n_kernel_streams`` pairs of device and stream that run kernels. ``busy_ns`` sums the durations of kernels,
-    ``busy_union_ns`` is the time during which at least one kernel runs, on any device.
+    ``n_launches`` counts GPU operations: kernels, copies and memory sets. ``n_names`` counts names of
+    kernels, ``n_kernel_streams`` pairs of device and stream that run kernels. ``busy_ns`` sums the durations
+    of kernels, ``busy_union_ns`` is the time during which at least one kernel runs, on any device.
     """
 
     format: str
