@@ -1,0 +1,74 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.errors import InputError, UsageError
+from kdvfs_sim.core.switching import Boundary
+
+TraceArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TRACE", help="A recording, or the name of a shipped one.")
+]
+GpuOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue, or a TOML file. Default: the trace's."),
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else.")]
+RecordedClocksOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--recorded-clocks",
+        metavar="CLOCKS",
+        help="Clocks in force during the recording, e.g. sm=1410,mem=auto. Default: as the file says, else auto.",
+    ),
+]
+BoundaryOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--boundary",
+        metavar="KIND",
+        help="periodic (one iteration of many, the way back is charged) or one-shot.",
+    ),
+]
+
+
+def clocks_from(text: str, option: str) -> Clocks:
+    """Clocks as written on the command line. Raises UsageError naming the option."""
+    try:
+        return Clocks.parse(text)
+    except InputError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def boundary_from(text: str) -> Boundary:
+    """Raises UsageError."""
+    if text == "periodic":
+        return "periodic"
+    if text == "one-shot":
+        return "one-shot"
+    raise UsageError(f"--boundary {text!r}: write periodic or one-shot")
+
+
+def recorded_from(text: str | None) -> Clocks | None:
+    """None leaves what the file says."""
+    return None if text is None else clocks_from(text, "--recorded-clocks")
+
+
+def out_dir(path: Path) -> Path:
+    """The folder, made if missing. Raises InputError before any work is done if it cannot be used."""
+    import os
+
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be used as a folder ({error.strerror or error})") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise InputError(f"{path}: the folder is not writable")
+    return path
+
+
