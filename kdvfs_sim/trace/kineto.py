@@ -191,7 +191,7 @@ class _Recording:
 
 
 def _no_gpu_work(source: str, events: KinetoEvents) -> TraceFormatError:
-    found = ", ".join(f"{category or 'no category'} {n}" for category, n in events.categories.most_common(8))
+    found = ", ".join(f"{category} {n}" for category, n in events.categories.most_common(8))
     if events.quarantined:
         cause = "; ".join(f"{n} left out: {reason}" for reason, n in events.quarantined.items())
     elif len(events.calls):

@@ -112,7 +112,8 @@ class KinetoEvents:
     def add(self, event: Event) -> None:
         """Keep what is needed of one event."""
         category = event.cat.lower() if isinstance(event.cat, str) else ""
-        self.categories[category] += 1
+        if category:
+            self.categories[category] += 1
         role = _ROLES.get(category)
         if role is None and category.endswith(("runtime", "driver")):  # cuda_, hip_, xpu_ and older spellings
             role = "call"

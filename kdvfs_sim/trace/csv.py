@@ -1,0 +1,156 @@
+"""A simple CSV of GPU operations, for recordings that no reader knows.
+
+Columns, in any order, the first three required: ``name, start_ns, duration_ns, stream, device, op_class,
+grid, block, pass, category, flops, bytes``. Times are whole nanoseconds on one clock, whose zero is free. An
+empty cell, like a missing column, means the default: stream 0, device 0, op_class ``kernel``, the category
+that the name suggests, and not known for the rest. ``grid`` and ``block`` are written ``16x8x1``.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from kdvfs_sim.core.errors import TraceFormatError
+from kdvfs_sim.core.kinds import CATEGORIES, KernelKind, OpClass
+from kdvfs_sim.trace.assemble import assemble
+from kdvfs_sim.trace.categories import category_of
+from kdvfs_sim.trace.table import PASSES, Trace
+
+REQUIRED: Final = ("name", "start_ns", "duration_ns")
+_SIZES: Final = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})")
+
+
+class CsvReader:
+    """Reads the simple CSV above. A TraceReader."""
+
+    format_name = "csv"
+
+    def can_read(self, path: Path, /) -> bool:
+        with path.open("rb") as file:
+            header = file.readline(4096).decode("utf-8-sig", "replace")
+        columns = [cell.strip(' "') for cell in header.rstrip("\r\n").split(",")]
+        return all(column in columns for column in REQUIRED)
+
+    def read(self, path: Path, /) -> Trace:
+        kinds: dict[KernelKind, int] = {}
+        ops: dict[str, list[Any]] = {
+            name: [] for name in ("kind", "device", "stream", "start_ns", "duration_ns", "pass")
+        }
+        for row in _rows(path):
+            start_ns, duration_ns = row.get("start_ns"), row.get("duration_ns")
+            ops["kind"].append(kinds.setdefault(_kind(row), len(kinds)))
+            ops["start_ns"].append(start_ns)
+            ops["duration_ns"].append(duration_ns)
+            for column, default in (("device", 0), ("stream", 0), ("pass", -1)):
+                ops[column].append(row.get(column, default))
+        lanes = set(zip(ops["device"], ops["stream"], strict=True))
+        return assemble(
+            source=str(path),
+            format=self.format_name,
+            kinds=tuple(kinds),
+            ops=ops,
+            cross_stream_unknown=len(lanes) > len(set(ops["device"])),
+        )
+
+
+def _kind(row: Mapping[str, Any]) -> KernelKind:
+    op_class: OpClass = row.get("op_class", "kernel")
+    category = row.get("category") or (category_of(row["name"]) if op_class == "kernel" else "copy")
+    return KernelKind(
+        name=row["name"],
+        op_class=op_class,
+        grid=row.get("grid"),
+        block=row.get("block"),
+        category=category,
+        flops=row.get("flops"),
+        bytes=row.get("bytes"),
+    )
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows as checked values; empty cells are left out. Raises TraceFormatError naming row and column."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = [cell.strip() for cell in next(reader, [])]
+            unknown = [column for column in header if column not in _CELLS]
+            if unknown or len(set(header)) < len(header):
+                problem = f"column {unknown[0]!r} is unknown" if unknown else "a column is named twice"
+                raise TraceFormatError(str(path), f"{problem}; columns: {', '.join(_CELLS)}")
+            for cells in reader:
+                if not cells:
+                    continue
+                where = f"{path}: row {reader.line_num}"
+                if len(cells) != len(header):
+                    raise TraceFormatError(where, f"has {len(cells)} cells; the header names {len(header)}")
+                yield _checked(where, dict(zip(header, map(str.strip, cells), strict=True)))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise TraceFormatError(f"{path}: row {reader.line_num}", f"is not CSV text ({error})") from None
+
+
+def _checked(where: str, row: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for column, text in row.items():
+        if not text and column not in REQUIRED:
+            continue
+        read, expected = _CELLS[column]
+        try:
+            values[column] = read(text)
+        except (ValueError, KeyError):
+            raise TraceFormatError(where, f"column {column!r}: {text!r} is not {expected}") from None
+    return values
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError(text)
+    return text
+
+
+def _whole(least: int, bits: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value < 2 ** (bits - 1):
+            raise ValueError(text)
+        return value
+
+    return read
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    match = _SIZES.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return tuple(int(size) for size in match.groups())
+
+
+def _amount(text: str) -> float:
+    value = float(text)
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(text)
+    return value
+
+
+def _one_of(choices: tuple[str, ...]) -> tuple[Callable[[str], str], str]:
+    return {choice: choice for choice in choices}.__getitem__, f"one of {', '.join(choices)}"
+
+
+_CELLS: Final[Mapping[str, tuple[Callable[[str], Any], str]]] = {
+    "name": (_name, "a name"),
+    "start_ns": (_whole(-(2**63), 64), "a whole number of nanoseconds"),
+    "duration_ns": (_whole(0, 64), "a whole number of nanoseconds, at least 0"),
+    "stream": (_whole(-(2**63), 64), "a whole number"),
+    "device": (_whole(-(2**31), 32), "a whole number"),
+    "op_class": _one_of(get_args(OpClass)),
+    "grid": (_sizes, "three sizes like 16x8x1"),
+    "block": (_sizes, "three sizes like 128x1x1"),
+    "pass": ({name: index for index, name in enumerate(PASSES)}.__getitem__, f"one of {', '.join(PASSES)}"),
+    "category": _one_of(CATEGORIES),
+    "flops": (_amount, "a number, at least 0"),
+    "bytes": (_amount, "a number, at least 0"),
+}

@@ -1,0 +1,53 @@
+"""What a file is instead of a recording, for the message that refuses it."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Final
+
+from kdvfs_sim.trace.chrome import read_text
+
+_TAR_MAGIC: Final = slice(257, 262)
+_BEGINS: Final = (
+    (b"SQLite format 3\0", "an SQLite database, such as an Nsight Systems export"),
+    (b"PK", "a zip archive; unpack it and name one recording in it"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed data; decompress it first"),
+    (b"BZh", "bzip2-compressed data; decompress it first"),
+    (b"\xfd7zXZ", "xz-compressed data; decompress it first"),
+    (b"==", "text with an nvprof preamble; export it as a simple CSV"),
+)
+_JSON_HOLDS: Final = (
+    (b'"rocprofiler-sdk-tool"', "rocprofv3 JSON, which is not read yet"),
+    (b'"nodes"', "a PyTorch execution trace: it has operators and no times; record with torch.profiler"),
+    (b'"ph"', "trace events without the key traceEvents around them"),
+)
+
+
+def looks_like(path: Path) -> str:
+    """A phrase that completes "it looks like ...", from the first bytes of the file."""
+    try:
+        text = next(read_text(path), b"")
+    except (EOFError, zlib.error):
+        return "gzip data that is cut off or damaged at its beginning"
+    for magic, name in _BEGINS:
+        if text.startswith(magic):
+            return name
+    if text[_TAR_MAGIC] == b"ustar":
+        return "a tar archive; unpack it and name one recording in it"
+    if b"\0" in text[:4096]:
+        return "binary data of no known kind"
+    stripped = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if stripped.startswith(b"["):
+        if stripped[1:].lstrip().startswith(b"["):
+            return "a JSON list of lists, such as a PyTorch memory timeline: it has no kernels"
+        return "a JSON list of something other than trace events"
+    if stripped.startswith(b"{"):
+        return next(
+            (name for key, name in _JSON_HOLDS if key in stripped), "a JSON object without trace events"
+        )
+    line = stripped.split(b"\n", 1)[0]
+    if b"," in line:
+        columns = line.decode(errors="replace").strip()[:60]
+        return f"a CSV with other columns ({columns}); needed: name, start_ns, duration_ns"
+    return "text that is neither JSON nor CSV" if stripped else "nothing but white space"
