@@ -1,0 +1,131 @@
+"""From the text of ``--device`` to one GPU, real or emulated, with its driver session."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kdvfs_hw.cuda_order import cuda_devices
+from kdvfs_hw.emulator.gpu import EmulatedGpu
+from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
+from kdvfs_sim.core.errors import DeviceError, UsageError
+
+EMULATED: Final = "emulated:"
+FORMS: Final = "a UUID (GPU-...), cuda:N, pci:BUS_ID, or emulated:NAME[,FAULT[=VALUE]...]"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDevice:
+    """A GPU ready to be read. ``reference`` opens the very same GPU in another process."""
+
+    device: NvmlDevice
+    reference: str
+    emulated: EmulatedGpu | None = None
+
+
+@contextmanager
+def open_device(text: str | None, *, environment: Mapping[str, str] | None = None) -> Iterator[OpenDevice]:
+    """The GPU that ``text`` names; None is the only GPU that this process may use.
+
+    Raises UsageError for a malformed or ambiguous name, DeviceError where there is no such GPU.
+    """
+    if text is not None and text.startswith(EMULATED):
+        with open_emulated(emulated_gpu(text)) as opened:
+            yield opened
+        return
+    with NvmlSession() as session:
+        identity = resolve(text, session.gpus(), os.environ if environment is None else environment)
+        yield OpenDevice(NvmlDevice(session, identity), identity.uuid)
+
+
+@contextmanager
+def open_emulated(gpu: EmulatedGpu) -> Iterator[OpenDevice]:
+    """An emulated GPU behind the driver binding, on the GPU's own TimeSource."""
+    from kdvfs_hw.emulator.library import EmulatedLibrary
+
+    with NvmlSession(EmulatedLibrary([gpu]), time=gpu.time) as session:
+        (identity,) = session.gpus()
+        yield OpenDevice(NvmlDevice(session, identity), f"{EMULATED}{gpu.folder}", gpu)
+
+
+def resolve(text: str | None, gpus: tuple[GpuIdentity, ...], environment: Mapping[str, str]) -> GpuIdentity:
+    """The one GPU of ``gpus`` that ``text`` names. Raises as ``open_device`` does."""
+    if text is None:
+        visible = cuda_devices(gpus, environment)
+        if len(visible) == 1:
+            return visible[0]
+        if not visible:
+            raise DeviceError(
+                "CUDA shows no GPU to this process; see CUDA_VISIBLE_DEVICES and kdvfs hw doctor"
+            )
+        raise UsageError(f"{len(visible)} GPUs are visible: name one with --device, as {FORMS}")
+    found: list[GpuIdentity]
+    if text.startswith("GPU-"):
+        found = [gpu for gpu in gpus if gpu.uuid.startswith(text)]
+    elif text.startswith("pci:"):
+        found = [gpu for gpu in gpus if _on_bus(gpu, text[4:])]
+    elif re.fullmatch(r"cuda:\d+", text):
+        found = list(cuda_devices(gpus, environment)[int(text[5:]) :][:1])
+    else:
+        raise UsageError(f"--device {text!r}: write {FORMS}")
+    if len(found) > 1:
+        raise UsageError(f"--device {text!r} fits {len(found)} GPUs: write the whole UUID")
+    if not found:
+        known = ", ".join(gpu.uuid or f"GPU {gpu.index} ({gpu.error})" for gpu in gpus) or "none"
+        raise DeviceError(f"--device {text!r}: no such GPU; there are: {known}")
+    return found[0]
+
+
+def _on_bus(gpu: GpuIdentity, asked: str) -> bool:
+    """``1b:00.0``, with a domain before it or not; bus ids are hexadecimal and padded as one likes."""
+    match = re.fullmatch(r"(?:([0-9a-f]+):)?([0-9a-f]+):([0-9a-f]+)(?:\.0)?", asked.lower())
+    if match is None:
+        raise UsageError(f"--device pci:{asked}: write pci:[DOMAIN:]BUS:DEVICE.0, as in pci:1b:00.0")
+    domain, bus, device = (None if part is None else int(part, 16) for part in match.groups())
+    known_domain, *known = gpu.pci_order
+    return gpu.error is None and known == [bus, device] and domain in (None, known_domain)
+
+
+def emulated_gpu(text: str) -> EmulatedGpu:
+    """``emulated:h200``, ``emulated:h200,lock_ignored,clipped=1200`` or ``emulated:/a/folder``.
+
+    A GPU named in the first two ways lives until the machine restarts, shared by all processes of
+    this user; each set of faults is a GPU of its own. Raises UsageError, UnknownGpuError.
+    """
+    name, *faults = text.removeprefix(EMULATED).split(",")
+    if name.startswith(("/", ".", "~")):
+        if faults:
+            raise UsageError(
+                f"--device {text!r}: faults are scripted when the GPU is made, not when it is opened"
+            )
+        return EmulatedGpu(Path(name).expanduser())
+    from kdvfs_hw.emulator.catalogue import device_spec
+    from kdvfs_hw.emulator.faults import parse_fault
+
+    for fault in faults:
+        parse_fault(fault)
+    if not name:
+        raise UsageError(f"--device {text!r}: name a GPU of the catalogue (kdvfs gpus), as in emulated:h200")
+    folder = (
+        runtime_folder() / "emulated" / re.sub(r"[^A-Za-z0-9.=_-]", "+", ",".join([name.lower(), *faults]))
+    )
+    return EmulatedGpu.create(folder, device_spec(name), faults=faults)
+
+
+def runtime_folder() -> Path:
+    """A folder of this user that a restart of the machine may empty: KDVFS_RUNTIME_DIR or the system's."""
+    named = os.environ.get("KDVFS_RUNTIME_DIR") or os.environ.get("XDG_RUNTIME_DIR")
+    if named:
+        return Path(named) / "kdvfs"
+    folder = Path(tempfile.gettempdir()) / f"kdvfs-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise DeviceError(f"{folder}: is not a folder of this user alone; remove it or set KDVFS_RUNTIME_DIR")
+    return folder

@@ -1,0 +1,165 @@
+"""One emulated GPU as a folder: any process that opens it sees the same device at the same time.
+
+``device.json`` says what it is, ``requests.jsonl`` holds everything that was ever asked of it,
+``calls.jsonl`` every driver call that was made, for tests that look at who called what.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from kdvfs_hw.emulator.behaviour import Domain
+from kdvfs_hw.emulator.faults import FAULTS, parse_fault
+from kdvfs_hw.emulator.journal import Journal
+from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, boot_id, load, save_new
+from kdvfs_hw.emulator.state import State
+from kdvfs_hw.timing import VirtualTime, WallTime
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.device import TimeSource
+from kdvfs_sim.core.errors import DeviceError, InputError
+
+_LONGEST_NAP_NS: Final = 5_000_000  # clocks may change meanwhile, and with them the end
+_SHORTEST_NAP_NS: Final = 20_000
+
+
+class EmulatedGpu:
+    """The device behind the emulated driver, and what an emulated workload talks to.
+
+    Kernels are launched into one queue and run in order, as on a CUDA stream; how long they take
+    follows the clocks while they run. A queue outlives the process that filled it.
+    """
+
+    def __init__(self, folder: Path, *, time: TimeSource | None = None) -> None:
+        self.folder = folder.resolve()
+        self.time: TimeSource = time or WallTime()
+        self.loaded: Loaded = load(folder / "device.json")
+        if self.loaded.boot_id not in (boot_id(), "virtual"):
+            raise DeviceError(f"{folder}: the machine has restarted since this emulated GPU was made")
+        self.spec = self.loaded.spec
+        self._requests = Journal(folder / "requests.jsonl")
+        self._calls = Journal(folder / "calls.jsonl")
+        self._tokens = count()
+        self._guard = threading.Lock()
+        self._fold: State = self.spec.state(self.loaded.start_ns)
+        self._offset = 0
+
+    @classmethod
+    def create(
+        cls, folder: Path, spec: DeviceSpec, *, time: TimeSource | None = None, faults: Iterable[str] = ()
+    ) -> EmulatedGpu:
+        """Make the folder a GPU of this kind, or open the one that is there since this machine's start.
+
+        ``faults``: as in ``parse_fault``, in force from the beginning.
+        """
+        time = time or WallTime()
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / "device.json"
+        if path.exists() and load(path).boot_id != boot_id():
+            for stale in (path, folder / "requests.jsonl", folder / "calls.jsonl"):
+                stale.unlink(missing_ok=True)
+        loaded = Loaded(
+            spec=spec,
+            uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())}",
+            start_ns=time.now_ns(),
+            boot_id="virtual" if isinstance(time, VirtualTime) else boot_id(),
+        )
+        is_new = not path.exists() and save_new(path, loaded)
+        gpu = cls(folder, time=time)
+        if is_new:
+            for fault in faults:
+                name, value = parse_fault(fault)
+                gpu.script(name, value)
+        return gpu
+
+    @property
+    def uuid(self) -> str:
+        return self.loaded.uuid
+
+    def close(self) -> None:
+        self._requests.close()
+        self._calls.close()
+
+    def view(self) -> State:
+        """The device now, after every request that any process has made. A copy: do with it what you like."""
+        now_ns = self.time.now_ns()
+        with self._guard:
+            records, offset = self._requests.read(self._offset)
+            if records:
+                fold = self._fold.fork()
+                for record in records:
+                    fold.apply(record)
+                self._fold, self._offset = fold, offset
+            view = self._fold.fork()
+        view.advance(max(now_ns, view.t_ns))
+        return view
+
+    def locks(self) -> Clocks:
+        """What is locked, which the driver never tells: AUTO in both parts if nothing is."""
+        return self.view().locks
+
+    def request(self, domain: Domain, mhz: int | None) -> None:
+        """Lock a domain at a clock, or release it (None), as the driver's setters do."""
+        if mhz is None:
+            self._record("reset", domain=domain)
+        else:
+            self._record("set", domain=domain, mhz=mhz)
+
+    def script(
+        self, name: str, value: float | None = None, *, after_s: float = 0.0, for_s: float | None = None
+    ) -> None:
+        """Put a fault of ``FAULTS`` in force, from ``after_s`` on, for ``for_s`` or for good."""
+        default = FAULTS[parse_fault(name)[0]][2]
+        self._record(
+            "fault", name=name, value=default if value is None else value, after_s=after_s, for_s=for_s
+        )
+
+    def heal(self, name: str) -> None:
+        """End a fault, scripted or in force."""
+        self._record("heal", name=parse_fault(name)[0])
+
+    def launch(self, kind: str, n: float = 1) -> str:
+        """Queue ``n`` launches of a kernel kind and return at once; with 0 it is an event to wait for.
+
+        Returns the token of this work. Raises InputError for a kind that the GPU does not know.
+        """
+        self.spec.behaviour.load(kind)
+        if not 0 <= n < float("inf"):
+            raise InputError(f"emulated GPU: {n} launches; a finite number of at least 0 is right")
+        token = f"{os.getpid()}.{self.time.now_ns()}.{next(self._tokens)}"
+        self._record("launch", token=token, kind=kind, n=n, pid=os.getpid())
+        return token
+
+    def wait(self, token: str) -> int:
+        """Sleep until the work is done; when it ended, ns on this device's TimeSource.
+
+        Raises DeviceError for work that is not queued and not among the last few thousand that ended.
+        """
+        while True:
+            view = self.view()
+            if token in view.ended:
+                return view.ended[token]
+            if all(work.token != token for work in view.queue):
+                raise DeviceError(f"emulated GPU {self.uuid}: no work {token!r} is known")
+            nap_ns = view.end_of(token) - view.t_ns
+            self.time.sleep_ns(min(max(nap_ns, _SHORTEST_NAP_NS), _LONGEST_NAP_NS))
+
+    def drop(self) -> None:
+        """Throw away this process's queued work, as the end of its CUDA context would."""
+        self._record("drop", pid=os.getpid())
+
+    def log_call(self, name: str, args: Iterable[int] = ()) -> None:
+        """Note a driver call. For ``calls``."""
+        self._calls.append({"pid": os.getpid(), "call": name, "args": list(args)})
+
+    def calls(self) -> list[dict[str, Any]]:
+        """Every driver call so far, by all processes: pid, call, args."""
+        return self._calls.read(0)[0]
+
+    def _record(self, what: str, **fields: Any) -> None:
+        self._requests.append({"t": self.time.now_ns(), "do": what, **fields})
