@@ -1,0 +1,95 @@
+"""The dynamic governor's own clock moves on one device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kdvfs_sim.core.governor import DynamicGovernor
+from kdvfs_sim.replay.phases import CLOCKS
+from kdvfs_sim.replay.states import States
+
+if TYPE_CHECKING:
+    from simpy.events import Event
+
+    from kdvfs_sim.replay.device import Device
+
+
+class Governed:
+    """The effective row of a device whose governor lags.
+
+    ``sense_ns`` after the steady answer to the load has changed the governor looks at the load of that
+    moment and starts to move there; moves under way go on until then. A lock that lands acts at once:
+    its switching time runs until the device is at the new clocks.
+    """
+
+    def __init__(self, governor: DynamicGovernor, device: Device, row: int) -> None:
+        self.row = row
+        self._governor = governor
+        self._device = device
+        self._states = device.engine.states
+        self._aim = row
+        self._lock = row
+        self._kinds: tuple[int, ...] = ()
+        self._sensing = False
+        self._moves = 0  # counts decisions; steps of an earlier one are void
+
+    def settle(self, kinds: tuple[int, ...], lock: int, now: int) -> int:
+        """The effective row from now on; plans a look at the load if that is not its steady answer."""
+        target = self._states.resolve(kinds, lock)
+        self._kinds = kinds
+        if lock != self._lock or (target != self.row and self._is_instant(target)):
+            self._lock = lock
+            self._moves += 1
+            self.row = self._aim = target
+        elif target != self._aim and not self._sensing:
+            self._sensing = True
+            self._device.engine.at(now + self._governor.sense_ns, CLOCKS, self._on_sense)
+        return self.row
+
+    def _is_instant(self, target: int) -> bool:
+        return (
+            not self._governor.sense_ns and moves(self._governor, self._states, self.row, target)[-1][0] == 0
+        )
+
+    def _on_sense(self, _: Event) -> None:
+        engine = self._device.engine
+        self._sensing = False
+        target = self._states.resolve(self._kinds, self._lock)
+        if target != self._aim:
+            self._aim = target
+            self._moves += 1
+            for delay_ns, row in moves(self._governor, self._states, self.row, target):
+                engine.at(engine.now + delay_ns, CLOCKS, self._on_step, (self._moves, row))
+        engine.finish(engine.now)
+
+    def _on_step(self, event: Event) -> None:
+        engine = self._device.engine
+        decision, row = event.value
+        if decision == self._moves and row != self.row:
+            self.row = row
+            self._device.touch()
+        engine.finish(engine.now)
+
+
+def moves(governor: DynamicGovernor, states: States, current: int, target: int) -> list[tuple[int, int]]:
+    """(delay in ns, row) of each step from ``current`` to ``target``; the last row is the target."""
+    here, there = states.sm_mhz(current), states.sm_mhz(target)
+    if there >= here:
+        return _ramp(states, here, there, target, governor.steps, 0, governor.rise_ns)
+    if not governor.overshoot:
+        return _ramp(states, here, there, target, governor.steps, 0, governor.fall_ns)
+    deepest = max(0.0, there - governor.overshoot * (here - there))
+    bottom = states.nearest(deepest, like=target)
+    fall = _ramp(states, here, deepest, bottom, governor.steps, 0, governor.fall_ns)
+    return fall + _ramp(states, deepest, there, target, governor.steps, governor.fall_ns, governor.rise_ns)
+
+
+def _ramp(
+    states: States, here: float, there: float, target: int, steps: int, from_ns: int, over_ns: int
+) -> list[tuple[int, int]]:
+    """Equal steps of the SM clock, each rounded to a row; the last is ``target`` itself."""
+    path = [
+        (from_ns + over_ns * i // steps, states.nearest(here + (there - here) * i / steps, like=target))
+        for i in range(1, steps)
+    ]
+    return [*path, (from_ns + over_ns, target)]

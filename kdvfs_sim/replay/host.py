@@ -1,0 +1,134 @@
+"""The host while a program is replayed, evaluated only as far as a stream asks.
+
+Nothing of it is an event: a stream that asks for its next launch is told when that is, or what it still
+depends on. A request made on a launch thread moves the launches after it; what was foretold beyond that
+moment is then forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kdvfs_sim.replay.links import HostLinks
+from kdvfs_sim.replay.program import LONG_AGO
+
+UNKNOWN: Final = LONG_AGO
+
+
+class LiveHost:
+    """Starts and ends of host actions, as far as they are known.
+
+    ``op_ends`` is the replay's own list of ends of operations (-1: not ended). The launches in ``held``
+    are not made until ``release``. ``reached``: when the host stands before one of them.
+    ``blocked_by``: after an UNKNOWN answer, the operation that has to end first, or ``~action`` for a
+    launch held. ``late``: (thread, moment, delay) of requests that no later launch has met.
+    """
+
+    def __init__(self, links: HostLinks, op_ends: list[int], held: Iterable[int]) -> None:
+        self.starts = [UNKNOWN] * len(links.thread)
+        self.reached: dict[int, int] = {}
+        self.blocked_by = 0
+        self.late: list[tuple[int, int, int]] = []
+        self._ends = [UNKNOWN] * len(links.thread)
+        self._links = links
+        self._op_ends = op_ends
+        self._held = set(held)
+        self._delays: dict[int, int] = {}
+        self._foretold: list[int] = []
+        self._next_launch = [0] * len(links.launches_of_thread)
+
+    def start_of(self, action: int) -> int:
+        """When ``action`` starts, or UNKNOWN; ``blocked_by`` then says why."""
+        links, ends = self._links, self._ends
+        todo = [action]
+        while todo:
+            i = todo[-1]
+            before = links.prev_any[i]
+            if before < 0:
+                at = links.start_ns[i]
+            else:
+                end = ends[before]
+                if end == UNKNOWN:
+                    end = self._end_of(before)
+                    if end == UNKNOWN:
+                        if self.starts[before] != UNKNOWN or before in self.reached:
+                            return UNKNOWN
+                        todo.append(before)
+                        continue
+                at = end + links.gap_ns[i]
+            own = links.prev_own[i]
+            if own >= 0:
+                end = ends[own]
+                if end == UNKNOWN:
+                    end = self._end_of(own)
+                    if end == UNKNOWN:
+                        if self.starts[own] != UNKNOWN or own in self.reached:
+                            return UNKNOWN
+                        todo.append(own)
+                        continue
+                if end > at:
+                    at = end
+            if self._delays:
+                at += self._delays.get(i, 0)
+            todo.pop()
+            if i in self._held:
+                self.reached[i] = at
+                self.blocked_by = ~i
+                if i == action:
+                    return UNKNOWN
+            else:
+                self._foretold.append(i)
+                self.starts[i] = at
+                if links.is_launch[i] or links.awaits[i] < 0:
+                    ends[i] = at + links.length_ns[i]
+        return self.starts[action]
+
+    def _end_of(self, action: int) -> int:
+        """When an action ends whose end is not noted yet, or UNKNOWN."""
+        start = self.starts[action]
+        if start == UNKNOWN:
+            self.blocked_by = ~action
+            return UNKNOWN
+        op = self._links.awaits[action]
+        ended = self._op_ends[op]
+        if ended < 0:
+            self.blocked_by = op
+            return UNKNOWN
+        end = max(start + self._links.length_ns[action], ended + self._links.await_lag_ns[action])
+        self._ends[action] = end
+        return end
+
+    def release(self, action: int, at_ns: int) -> None:
+        """Let the launch held at ``action`` be made at ``at_ns``."""
+        self._held.discard(action)
+        self.reached.pop(action, None)
+        self.starts[action] = at_ns
+        self._ends[action] = at_ns + self._links.length_ns[action]
+
+    def delay(self, thread: int, moment_ns: int, delay_ns: int) -> list[int]:
+        """Move the first launch of ``thread`` after a moment, and so all that follows it.
+
+        Returns the launches foretold for later than the moment: their streams have to ask again.
+        """
+        launches = self._links.launches_of_thread[thread]
+        n = self._next_launch[thread]
+        while n < len(launches):
+            start = self.starts[launches[n]]
+            if start == UNKNOWN:
+                start = self.start_of(launches[n])
+            if start == UNKNOWN or start > moment_ns:
+                break
+            n += 1
+        self._next_launch[thread] = n
+        if n == len(launches):
+            self.late.append((thread, moment_ns, delay_ns))
+            return []
+        self._delays[launches[n]] = self._delays.get(launches[n], 0) + delay_ns
+        forgotten = [i for i in self._foretold if self.starts[i] > moment_ns]
+        forgotten += [i for i, at in self.reached.items() if at > moment_ns]
+        self._foretold = []
+        for i in forgotten:
+            self.starts[i] = self._ends[i] = UNKNOWN
+            self.reached.pop(i, None)
+        return forgotten

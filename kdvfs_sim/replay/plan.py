@@ -1,0 +1,86 @@
+"""A schedule checked against its program: requests as operations and rows, device by device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kdvfs_sim.core.errors import InputError, ScheduleError
+
+if TYPE_CHECKING:
+    from kdvfs_sim.core.costs import CostTable
+    from kdvfs_sim.core.schedule import Schedule
+    from kdvfs_sim.core.switching import SwitchProtocol, SwitchTable
+    from kdvfs_sim.replay.program import Program
+
+
+class Request(NamedTuple):
+    """One clock request: the anchor operation, the offset from its start, the row asked for, and its
+    number in the schedule."""
+
+    op: int
+    offset_ns: int
+    row: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``requests[d]``: those of device ``Program.devices[d]``, in the order in which they are issued."""
+
+    requests: tuple[tuple[Request, ...], ...]
+
+    def real(self, device: int, requested: int) -> list[Request]:
+        """Without the no-ops: requests for the clocks that are requested already."""
+        kept = []
+        for request in self.requests[device]:
+            if request.row != requested:
+                kept.append(request)
+                requested = request.row
+        return kept
+
+
+def plan_requests(
+    program: Program,
+    schedule: Schedule | None,
+    costs: CostTable | None,
+    switching: SwitchTable | None,
+    protocol: SwitchProtocol,
+) -> Plan:
+    """Check that ``schedule`` fits. Raises ScheduleError for an anchor that does not exist or an offset
+    where none is allowed, UnsupportedClocksError, InputError for costs that are missing or misshapen."""
+    requests: list[list[Request]] = [[] for _ in program.devices]
+    if schedule is None or not schedule.requests:
+        return Plan(requests=tuple(tuple(r) for r in requests))
+    if costs is None:
+        raise InputError("a schedule needs a cost table: without one only recorded clocks can be replayed")
+    if protocol.charged and switching is None:
+        raise InputError(f"protocol {protocol.name!r} charges switches and needs a SwitchTable")
+    if switching is not None and switching.n_clocks != costs.n_clocks:
+        raise InputError(f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}")
+    at_boundary = protocol.drains or not protocol.charged
+    for number, request in enumerate(schedule.requests):
+        where = f"schedule request {number}"
+        try:
+            ops = program.ops_of_stream[program.stream_index(request.device, request.stream)]
+        except InputError as error:
+            raise ScheduleError(where, str(error)) from None
+        if request.launch >= len(ops):
+            raise ScheduleError(
+                where,
+                f"launch {request.launch} does not exist; stream {request.stream} has launches 0..{len(ops) - 1}",
+            )
+        if request.offset_ns and at_boundary:
+            raise ScheduleError(
+                where,
+                f"offset_ns is {request.offset_ns}; under {protocol.name!r} changes apply at the boundary, offset 0",
+            )
+        row = costs.index(request.clocks)
+        if not costs.requestable[row]:
+            raise ScheduleError(
+                where, f"clocks {request.clocks} are only ever effective; a schedule cannot ask for them"
+            )
+        requests[program.devices.index(request.device)].append(
+            Request(int(ops[request.launch]), request.offset_ns, row, number)
+        )
+    return Plan(requests=tuple(tuple(r) for r in requests))
