@@ -16,9 +16,13 @@ from kdvfs_sim.core.errors import InputError
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """A binary file that appears at ``path`` complete or not at all.
 
-    Written beside its target and renamed over it when the block ends without an exception.
-    Raises InputError, one line, if the folder or the target cannot be written.
+    Written beside its target and renamed over it when the block ends without an exception; a symbolic link
+    is followed. Raises InputError, one line, if the folder or the target cannot be written, and for a target
+    that is no regular file: renaming over ``/dev/null`` would replace the device.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: cannot be written (it is not a regular file)")
     try:
         # mkstemp makes 0600 files; a result should be as readable as any file its owner creates
         umask = os.umask(0)
