@@ -6,7 +6,7 @@ the fast evaluator read nothing else about the GPU's speed and power.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -108,6 +108,17 @@ class CostTable:
                 ),
             )
             raise UnsupportedClocksError(str(clocks), "this cost table", str(nearest)) from None
+
+    def with_node_power(self, node_power_w: float) -> CostTable:
+        """The same table with the rest of the node's power added to every state."""
+        if not node_power_w:
+            return self
+        return replace(
+            self,
+            power_w=self.power_w + node_power_w,
+            idle_power_w=self.idle_power_w + node_power_w,
+            cap_w=None if self.cap_w is None else self.cap_w + node_power_w,
+        )
 
     @cached_property
     def ratio(self) -> npt.NDArray[np.float64]:
