@@ -13,6 +13,7 @@ from typing import Final
 
 from kdvfs_hw.cuda_order import cuda_devices
 from kdvfs_hw.emulator.gpu import EmulatedGpu
+from kdvfs_hw.lock_record import state_folder
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.errors import DeviceError, UsageError
 
@@ -27,6 +28,11 @@ class OpenDevice:
     device: NvmlDevice
     reference: str
     emulated: EmulatedGpu | None = None
+
+    @property
+    def record_folder(self) -> Path:
+        """Where it is noted that this GPU's clocks may be locked; an emulated GPU keeps its own."""
+        return state_folder() if self.emulated is None else self.emulated.folder
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kdvfs_hw.emulator.behaviour import Domain
 from kdvfs_hw.emulator.faults import FAULTS, parse_fault
-from kdvfs_hw.emulator.journal import Journal
 from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, boot_id, load, save_new
 from kdvfs_hw.emulator.state import State
+from kdvfs_hw.journal import Journal
 from kdvfs_hw.timing import VirtualTime, WallTime
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import TimeSource

@@ -1,4 +1,4 @@
-"""An append-only file of requests, shared by processes that may be killed at any instant.
+"""An append-only file of records, shared by processes that may be killed at any instant.
 
 One JSON object a line. A record is written by one ``write`` on a descriptor opened with O_APPEND,
 which the kernel does not interleave with others. It starts and ends with a line break, so that the
@@ -8,6 +8,7 @@ not a whole JSON object is passed over. There are no locks: a stopped process bl
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ class Journal:
         except OSError as error:
             raise DeviceError(f"{path}: cannot be opened ({error.strerror})") from None
 
-    def append(self, record: dict[str, Any]) -> None:
-        """Add one record. Raises DeviceError if it could not be written whole."""
+    def append(self, record: dict[str, Any], *, durable: bool = False) -> None:
+        """Add one record, ``durable`` across a power loss. Raises DeviceError if it is not written whole."""
         line = b"\n" + json.dumps(record, separators=(",", ":")).encode() + b"\n"
         try:
             n_written = os.write(self._descriptor, line)
+            if durable:
+                os.fsync(self._descriptor)
         except OSError as error:
             raise DeviceError(f"{self.path}: cannot be written ({error.strerror})") from None
         if n_written != len(line):
@@ -47,6 +50,13 @@ class Journal:
         data = os.pread(self._descriptor, size - offset, offset)
         end = data.rfind(b"\n") + 1
         return list(_records(data[:end])), offset + end
+
+    def hold(self) -> None:
+        """Keep other processes from holding this file until it is closed, or this process ends.
+
+        Raises BlockingIOError if another one does. Appending and reading are not affected.
+        """
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def close(self) -> None:
         if self._descriptor >= 0:

@@ -1,0 +1,222 @@
+"""What this machine's GPUs offer to this process, and the remedy for each no. Changes nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kdvfs_hw.cuda_order import cuda_devices
+from kdvfs_hw.devices import EMULATED, open_device, resolve
+from kdvfs_hw.lock_record import NOTICE, Unfinished, state_folder, unfinished_record
+from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
+from kdvfs_sim.core.device import Capability, Feature
+from kdvfs_sim.core.errors import DeviceError, DriverError
+
+MEANING: Final[dict[Feature, str]] = {
+    Feature.READ_CLOCKS: "read clocks",
+    Feature.LOCK_SM: "lock SM clock",
+    Feature.LOCK_MEM: "lock memory clock",
+    Feature.ENERGY_COUNTER: "energy counter",
+    Feature.INSTANT_POWER: "instant power",
+    Feature.AVERAGE_POWER: "average power",
+    Feature.THROTTLE_REASONS: "throttle reasons",
+    Feature.TEMPERATURE: "temperature",
+    Feature.PROCESSES: "processes",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFindings:
+    """One GPU. With ``error`` set it cannot be used, and only its place in the list is known."""
+
+    identity: GpuIdentity
+    cuda_ordinal: int | None = None
+    error: str | None = None
+    capabilities: Mapping[Feature, Capability] | None = None
+    sm_mhz: tuple[int, ...] = ()
+    mem_mhz: tuple[int, ...] = ()
+    power_limit_w: float | None = None
+    persistence_mode: bool | None = None
+    foreign_pids: tuple[int, ...] = ()
+    unfinished: Unfinished | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A machine. ``problem``: why no GPU can be read at all."""
+
+    software: Mapping[str, str]
+    gpus: tuple[GpuFindings, ...] = ()
+    problem: str | None = None
+    cuda_problem: str | None = None
+
+    @property
+    def usable(self) -> bool:
+        return any(gpu.error is None for gpu in self.gpus)
+
+
+def examine(text: str | None = None, environment: Mapping[str, str] | None = None) -> Findings:
+    """All GPUs of this machine, or the one that ``text`` (as for ``--device``) names.
+
+    A machine without GPU or driver is a finding, not an error. Raises UsageError for a malformed
+    name, DeviceError for a GPU that is not there.
+    """
+    environment = os.environ if environment is None else environment
+    if text is not None and text.startswith(EMULATED):
+        with open_device(text) as opened:
+            found = _gpu(opened.device.session, opened.device.identity, {}, opened.record_folder)
+            return Findings(software=opened.device.software(), gpus=(found,))
+    try:
+        session = NvmlSession()
+    except DriverError as error:
+        return Findings(software={}, problem=f"{error.words}: {error.remedy}")
+    with session:
+        gpus = session.gpus()
+        ordinals, cuda_problem = _ordinals(gpus, environment)
+        wanted = gpus if text is None else (resolve(text, gpus, environment),)
+        return Findings(
+            software=session.software(),
+            gpus=tuple(_gpu(session, identity, ordinals, state_folder()) for identity in wanted),
+            problem=None if gpus else "the driver is there, but it sees no GPU: see nvidia-smi",
+            cuda_problem=cuda_problem,
+        )
+
+
+def _ordinals(
+    gpus: Sequence[GpuIdentity], environment: Mapping[str, str]
+) -> tuple[dict[str, int], str | None]:
+    try:
+        return {gpu.uuid: i for i, gpu in enumerate(cuda_devices(gpus, environment))}, None
+    except DeviceError as error:
+        return {}, str(error)
+
+
+def _gpu(
+    session: NvmlSession, identity: GpuIdentity, ordinals: Mapping[str, int], folder: Path
+) -> GpuFindings:
+    if identity.error is not None:
+        return GpuFindings(identity=identity, error=identity.error)
+    try:
+        device = NvmlDevice(session, identity)
+        capabilities = device.capabilities()
+        can_list = capabilities[Feature.PROCESSES].support == "yes"
+        return GpuFindings(
+            identity=identity,
+            cuda_ordinal=ordinals.get(identity.uuid),
+            capabilities=capabilities,
+            sm_mhz=tuple(sorted({sm for clocks in _supported(device).values() for sm in clocks})),
+            mem_mhz=tuple(sorted(_supported(device))),
+            power_limit_w=_optional(device.power_limit_w),
+            persistence_mode=_optional(device.persistence_mode),
+            foreign_pids=tuple(other.pid for other in device.foreign_processes()) if can_list else (),
+            unfinished=unfinished_record(folder, identity.uuid),
+        )
+    except DriverError as error:
+        return GpuFindings(identity=identity, error=str(error))
+
+
+def _supported(device: NvmlDevice) -> dict[int, tuple[int, ...]]:
+    return _optional(lambda: device.supported_clocks) or {}
+
+
+def _optional(read: Any) -> Any:
+    try:
+        return read()
+    except DriverError:
+        return None
+
+
+def to_json(findings: Findings) -> dict[str, Any]:
+    """The same as ``to_lines``, for programs."""
+    return {
+        "usable": findings.usable,
+        "problem": findings.problem,
+        "cuda_problem": findings.cuda_problem,
+        "software": dict(findings.software),
+        "notice": NOTICE,
+        "gpus": [_gpu_json(gpu) for gpu in findings.gpus],
+    }
+
+
+def _gpu_json(gpu: GpuFindings) -> dict[str, Any]:
+    capabilities = gpu.capabilities or {}
+    return {
+        "uuid": gpu.identity.uuid,
+        "name": gpu.identity.name,
+        "pci_bus_id": gpu.identity.pci_bus_id,
+        "cuda_ordinal": gpu.cuda_ordinal,
+        "error": gpu.error,
+        "capabilities": {
+            feature.value: {"support": found.support, "words": found.words, "remedy": found.remedy}
+            for feature, found in capabilities.items()
+        },
+        "sm_mhz": list(gpu.sm_mhz),
+        "mem_mhz": list(gpu.mem_mhz),
+        "power_limit_w": gpu.power_limit_w,
+        "persistence_mode": gpu.persistence_mode,
+        "foreign_pids": list(gpu.foreign_pids),
+        "unfinished_run": None if gpu.unfinished is None else gpu.unfinished.runner,
+    }
+
+
+def to_lines(findings: Findings) -> Iterator[str]:
+    """A page for a person."""
+    if findings.problem is not None:
+        yield from (
+            "No GPU can be read on this machine.",
+            f"  {findings.problem}",
+            "",
+            "Everything but the verbs of kdvfs hw works without one. To try those, use an emulated GPU:",
+            "  kdvfs hw doctor --device emulated:h200",
+        )
+        return
+    yield "  ".join(f"{name} {version}" for name, version in findings.software.items())
+    if findings.cuda_problem is not None:
+        yield f"CUDA ordinals: {findings.cuda_problem}"
+    for gpu in findings.gpus:
+        yield ""
+        yield from _gpu_lines(gpu)
+    if findings.usable:
+        yield ""
+        yield f"Before clocks are changed, know that {NOTICE}"
+
+
+def _gpu_lines(gpu: GpuFindings) -> Iterator[str]:
+    identity = gpu.identity
+    ordinal = "" if gpu.cuda_ordinal is None else f", cuda:{gpu.cuda_ordinal}"
+    yield f"{identity.name or f'GPU {identity.index}'}  {identity.uuid}  {identity.pci_bus_id}{ordinal}"
+    if gpu.error is not None:
+        yield f"  cannot be used: {gpu.error}"
+        return
+    for feature, found in (gpu.capabilities or {}).items():
+        yield f"  {MEANING[feature]:18} {found.support:13} {found.words}"
+        if found.remedy:
+            yield f"  {'':32} -> {found.remedy}"
+    if gpu.sm_mhz:
+        first, last = gpu.sm_mhz[0], gpu.sm_mhz[-1]
+        yield f"  SM clocks {first}..{last} MHz ({len(gpu.sm_mhz)}), memory {_list(gpu.mem_mhz)} MHz"
+    if gpu.power_limit_w is not None:
+        yield f"  power limit {gpu.power_limit_w:g} W"
+    if gpu.persistence_mode is False:
+        yield "  persistence mode is off: without a client the driver forgets settings (nvidia-smi -pm 1)"
+    if gpu.foreign_pids:
+        yield f"  in use by other processes: {_list(gpu.foreign_pids)}; measurements will be marked"
+    if gpu.unfinished is not None:
+        yield from _unfinished_lines(gpu.unfinished)
+
+
+def _unfinished_lines(run: Unfinished) -> Iterator[str]:
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.since_unix_s))
+    if run.guardian is not None:
+        yield f"  controlled by process {run.runner} since {since}, guardian {run.guardian}"
+        return
+    yield f"  CLOCKS MAY BE LOCKED by process {run.runner}, which started {since} and did not finish:"
+    yield f"    kdvfs hw reset --device {run.reference} --allow-clock-control"
+
+
+def _list(values: Sequence[int]) -> str:
+    return ", ".join(str(value) for value in values)

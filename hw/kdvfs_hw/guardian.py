@@ -1,0 +1,220 @@
+"""The only way to a ClockControl: arm a guardian process first, so that clocks never stay locked.
+
+    with open_device("GPU-...") as opened, guarded_clocks(opened, allowed=True) as control:
+        control.request_clocks(Clocks(1410, AUTO))
+
+Whatever ends the block, or the process, the guardian releases both locks and reads back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from kdvfs_hw.devices import OpenDevice
+from kdvfs_hw.guardian_line import Line
+from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, unfinished_record
+from kdvfs_hw.timing import WallTime
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.device import ClockControl, Feature
+from kdvfs_sim.core.errors import (
+    DeviceError,
+    DevicePermissionError,
+    DeviceUnsupportedError,
+    InvariantError,
+    UsageError,
+)
+
+DEFAULT_LEASE_S: Final = 30.0
+_ARM_TIMEOUT_S: Final = 15.0
+_ANSWER_TIMEOUT_S: Final = 5.0
+_RELEASE_TIMEOUT_S: Final = 30.0
+_UNWAITED: Final[list[subprocess.Popen[bytes]]] = []
+
+
+@contextlib.contextmanager
+def guarded_clocks(
+    opened: OpenDevice,
+    *,
+    allowed: bool,
+    own_pids: Collection[int] = (),
+    lease_s: float = DEFAULT_LEASE_S,
+    folder: Path | None = None,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[ClockControl]:
+    """Control over one GPU's clocks while the block runs; afterwards they are the driver's again.
+
+    ``allowed``: the user's explicit consent. ``own_pids``: processes that may use the GPU beside
+    this one. ``lease_s``: without a request or ``beat`` for this long the run counts as hung and
+    the guardian releases the clocks. ``folder``: where the lock record lives.
+    ``say`` takes what the user should know before the start (default: a line on stderr).
+
+    Raises UsageError without consent; DevicePermissionError, DeviceUnsupportedError or DeviceError
+    if the GPU is not fit to be controlled; DeviceError if the clocks could not be released.
+    """
+    if not allowed:
+        raise UsageError(f"changing clocks needs {ALLOW_OPTION}: the option says that you may, and want to")
+    folder = folder or opened.record_folder
+    preflight(opened, folder, own_pids)
+    (say or _say)(f"{opened.device.uuid}: {NOTICE}")
+
+    from kdvfs_hw.nvml_control import GuardedClockControl
+
+    guardian = ArmedGuardian(opened, folder, lease_s)
+    try:
+        yield GuardedClockControl(opened.device, guardian)
+    except BaseException as error:
+        try:
+            guardian.release()
+        except DeviceError as unreleased:  # the first error stays the first
+            error.add_note(str(unreleased))
+            (say or _say)(str(unreleased))
+        raise
+    guardian.release()
+
+
+def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) -> None:
+    """Raises DeviceError, with what to do, unless this GPU is fit to be controlled now."""
+    device = opened.device
+    capabilities = device.capabilities()
+    locks = [capabilities[Feature.LOCK_SM], capabilities[Feature.LOCK_MEM]]
+    if all(lock.support == "no" for lock in locks):
+        raise DeviceUnsupportedError(device.uuid, "lock clocks", 3, locks[0].words, locks[0].remedy)
+    lacking = next((lock for lock in locks if lock.support == "needs rights"), None)
+    if lacking is not None:
+        raise DevicePermissionError(device.uuid, "lock clocks", 4, lacking.words, lacking.remedy)
+    if not isinstance(device.time, WallTime):
+        raise DeviceError(
+            f"{device.uuid}: a guardian needs wall time; virtual time is for unit tests without one"
+        )
+    earlier = unfinished_record(folder, device.uuid)
+    if earlier is not None and earlier.guardian is None:
+        raise DeviceError(
+            f"{device.uuid}: an earlier run (process {earlier.runner}) may have left clocks locked: "
+            f"first run kdvfs hw reset --device {opened.reference} {ALLOW_OPTION}"
+        )
+    others = device.foreign_processes(own_pids) if capabilities[Feature.PROCESSES].support == "yes" else ()
+    if others:
+        pids = ", ".join(str(other.pid) for other in others)
+        raise DeviceError(
+            f"{device.uuid}: in use by other processes ({pids}), whose work would change speed: "
+            "wait for them or stop them"
+        )
+
+
+class ArmedGuardian:
+    """A running guardian process, seen from the run: the ``Guard`` of a GuardedClockControl.
+
+    Each call waits for the guardian's answer, so it knows of a lock before the lock exists. May be
+    called from several threads. In a forked child it is of no use, and says so.
+    """
+
+    def __init__(self, opened: OpenDevice, folder: Path, lease_s: float) -> None:
+        self._opened = opened
+        self._turn = threading.Lock()
+        self._owner = os.getpid()
+        self._n_sent = 0
+        self._released = False
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # -P: nothing in the current folder may stand in for a module of the guardian
+            command = [sys.executable, "-P", "-m", "kdvfs_hw.guardian_process", str(theirs.fileno())]
+            with open(_log(folder), "ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+        self._line = Line(ours)
+        self._line.send(
+            {
+                "reference": opened.reference,
+                "folder": str(folder),
+                "runner": self._owner,
+                "lease_s": lease_s,
+            }
+        )
+        answer = self._line.receive(_ARM_TIMEOUT_S)
+        if answer is None or "refused" in answer:
+            self._line.close()  # which also ends a guardian that was only slow
+            reason = "it did not start; see " + str(_log(folder)) if answer is None else answer["refused"]
+            raise DeviceError(f"{opened.device.uuid}: no guardian, so no control of clocks: {reason}")
+        self.pid: int = answer["armed"]
+
+    def before(self, clocks: Clocks, /) -> None:
+        """Tell the guardian that ``clocks`` are about to be requested."""
+        self._told("before", clocks)
+
+    def after(self, clocks: Clocks, /) -> None:
+        """Tell it that the request was made, or that the run is alive."""
+        self._told("after", clocks)
+
+    def release(self) -> None:
+        """Have the clocks released; by this process if the guardian does not answer.
+
+        Raises DeviceError if they may still be locked.
+        """
+        if self._released:
+            return
+        answer = self._ask({"do": "release"}, _RELEASE_TIMEOUT_S)
+        self._released = True
+        self._line.close()
+        device = self._opened.device
+        if answer is None or "release" not in answer:
+            from kdvfs_hw.nvml_control import release_clocks
+
+            release = release_clocks(device, ())
+            complete, outcome = release.complete, str(release)
+        else:
+            complete, outcome = answer["complete"], answer["release"]
+        if complete:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ANSWER_TIMEOUT_S)
+            return
+        _UNWAITED.append(self._process)  # it goes on trying, also when this process has ended
+        raise DeviceError(
+            f"{device.uuid}: clocks may still be locked: {outcome}; run "
+            f"kdvfs hw reset --device {self._opened.reference} {ALLOW_OPTION}"
+        )
+
+    def _told(self, what: str, clocks: Clocks) -> None:
+        if self._released or os.getpid() != self._owner:
+            raise InvariantError("clock control outlived its guardian, or went through a fork; arm a new one")
+        answer = self._ask({"do": what, "clocks": str(clocks)}, _ANSWER_TIMEOUT_S)
+        device = self._opened.device
+        if answer is None:
+            raise DeviceError(
+                f"{device.uuid}: the guardian (process {self.pid}) does not answer; clocks released"
+            )
+        trouble = answer.get("revoked") or answer.get("refused")
+        if trouble:
+            raise DeviceError(f"{device.uuid}: the guardian has released the clocks: {trouble}")
+
+    def _ask(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any] | None:
+        with self._turn:
+            self._n_sent += 1
+            self._line.send({**message, "seq": self._n_sent})
+            while True:
+                answer = self._line.receive(timeout_s)
+                # an answer to a question whose asker was interrupted is passed over
+                if answer is None or answer.get("seq", self._n_sent) == self._n_sent:
+                    return answer
+
+
+def _log(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / "guardian.log"
+
+
+def _say(text: str) -> None:
+    print(f"kdvfs: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,216 @@
+"""Changing clocks through NVML. The only file that names a function of the driver that changes anything.
+
+Observe mode never imports it. A ``GuardedClockControl`` needs a guard that is told before and after
+every change; the only one in this package is an armed guardian process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeAlias
+
+from kdvfs_hw.driver_errors import TRANSIENT_CODES
+from kdvfs_hw.nvml_read import NvmlDevice
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
+from kdvfs_sim.core.device import ClockRequest, Feature
+from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError, DriverError
+
+Domain: TypeAlias = Literal["sm", "mem"]
+Outcome: TypeAlias = Literal["moved", "highest", "accepted", "not supported", "unmoved", "refused"]
+_DOMAINS: Final[tuple[Domain, ...]] = ("sm", "mem")
+_SET: Final[dict[Domain, str]] = {
+    "sm": "nvmlDeviceSetGpuLockedClocks",
+    "mem": "nvmlDeviceSetMemoryLockedClocks",
+}
+_RESET: Final[dict[Domain, str]] = {
+    "sm": "nvmlDeviceResetGpuLockedClocks",
+    "mem": "nvmlDeviceResetMemoryLockedClocks",
+}
+_FEATURE: Final[dict[Domain, Feature]] = {"sm": Feature.LOCK_SM, "mem": Feature.LOCK_MEM}
+_N_TRIES: Final = 5
+_FIRST_PAUSE_NS: Final = 50_000_000
+_VERIFY_NS: Final = 2_000_000_000
+_POLL_NS: Final = 20_000_000
+_NEAR_MHZ: Final = 7  # half a step of 15 MHz
+
+
+class Guard(Protocol):
+    """Who sees to it that clocks are released. Both raise DeviceError once it no longer does."""
+
+    def before(self, clocks: Clocks, /) -> None: ...
+
+    def after(self, clocks: Clocks, /) -> None: ...
+
+
+class GuardedClockControl:
+    """The ``ClockControl`` Protocol: a lock has minimum = maximum, AUTO is a released lock."""
+
+    def __init__(self, device: NvmlDevice, guard: Guard) -> None:
+        self.device = device
+        self._guard = guard
+        self._table = device.clock_table()
+        self._requested: Clocks | None = None
+        self._target: dict[Domain, ClockMhz | None] = {}
+        self._forget()
+
+    @property
+    def requested(self) -> Clocks | None:
+        """What was asked for last; None before the first request."""
+        return self._requested
+
+    @property
+    def target(self) -> Clocks | None:
+        """What the driver has accepted; None while a part of it is not known."""
+        sm, mem = self._target["sm"], self._target["mem"]
+        return None if sm is None or mem is None else Clocks(sm, mem)
+
+    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+        """See ``ClockControl``."""
+        self._table.index(clocks)
+        wanted: dict[Domain, ClockMhz] = {"sm": clocks.sm_mhz, "mem": clocks.mem_mhz}
+        changes = [domain for domain in _DOMAINS if wanted[domain] != self._target[domain]]
+        if changes:
+            self._tell(self._guard.before, clocks)
+        self._requested = clocks
+        issued_ns = returned_ns = self.device.time.now_ns()
+        try:
+            for domain in changes:
+                self._target[domain] = None  # until the driver has answered, it is not known
+                _lock(self.device, domain, wanted[domain])
+                self._target[domain] = wanted[domain]
+                returned_ns = self.device.time.now_ns()
+        finally:
+            if changes:
+                self._tell(self._guard.after, clocks)
+        return ClockRequest(clocks=clocks, n_calls=len(changes), issued_ns=issued_ns, returned_ns=returned_ns)
+
+    def reset_clocks(self) -> ClockRequest:
+        """Release both locks, whatever is believed about them."""
+        self._forget()
+        return self.request_clocks(AUTO_CLOCKS)
+
+    def beat(self) -> None:
+        """Show the guardian that this process is alive and still wants its clocks."""
+        self._tell(self._guard.after, self._requested or AUTO_CLOCKS)
+
+    def _forget(self) -> None:
+        # locks from before cannot be read: the first request of a domain is always made
+        capabilities = self.device.capabilities()
+        for domain in _DOMAINS:
+            cannot = capabilities[_FEATURE[domain]].support == "no"
+            self._target[domain] = AUTO if cannot else None
+
+    def _tell(self, what: Callable[[Clocks], None], clocks: Clocks) -> None:
+        try:
+            what(clocks)
+        except DeviceError:
+            # the guardian is gone, or has released the clocks, perhaps before our last change
+            self._forget()
+            release_clocks(self.device, {clocks, self._requested or clocks})
+            raise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What became of releasing both locks.
+
+    ``moved``: the clock was at the lock and left it. ``highest``: it is the GPU's highest clock,
+    nothing holds it down. ``accepted``: by the driver; no lock of ours showed in the clock before
+    (none was made, or the GPU was idle or at its power cap). ``unmoved``: accepted without effect.
+    """
+
+    sm: Outcome
+    mem: Outcome
+    words: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return not {self.sm, self.mem} & {"refused", "unmoved"}
+
+    def __str__(self) -> str:
+        return f"SM clock {self.sm}, memory clock {self.mem}" + (f" ({self.words})" if self.words else "")
+
+
+def release_clocks(device: NvmlDevice, believed: Collection[Clocks]) -> Release:
+    """Release both locks and read back whether the clocks left the ``believed`` locks.
+
+    Never raises DriverError: a refusal is in the answer. Tries again where the driver's answer is
+    one that passes. Takes up to a few seconds.
+    """
+    before = _read(device)
+    highest = _highest(device)
+    words: dict[Domain, str] = {}
+    outcomes: dict[Domain, Outcome] = {}
+    for domain in _DOMAINS:
+        outcomes[domain] = _reset(device, domain, words)
+        locks = {clocks.sm_mhz if domain == "sm" else clocks.mem_mhz for clocks in believed}
+        lock = next((mhz for mhz in locks if isinstance(mhz, int) and _near(before, domain, mhz)), None)
+        if outcomes[domain] != "accepted" or lock is None:
+            continue
+        if _near(highest, domain, lock):
+            outcomes[domain] = "highest"
+        elif _leaves(device, domain, lock):
+            outcomes[domain] = "moved"
+        else:
+            again = _reset(device, domain, words)
+            moved = again == "accepted" and _leaves(device, domain, lock)
+            outcomes[domain] = "moved" if moved else "unmoved"
+    return Release(sm=outcomes["sm"], mem=outcomes["mem"], words="; ".join(dict.fromkeys(words.values())))
+
+
+def _lock(device: NvmlDevice, domain: Domain, mhz: ClockMhz) -> None:
+    if isinstance(mhz, int):
+        device.ask(_SET[domain], mhz, mhz)
+    else:
+        device.ask(_RESET[domain])
+
+
+def _reset(device: NvmlDevice, domain: Domain, words: dict[Domain, str]) -> Outcome:
+    pause_ns = _FIRST_PAUSE_NS
+    for i_try in range(_N_TRIES):
+        try:
+            _lock(device, domain, AUTO)
+            words.pop(domain, None)
+            return "accepted"
+        except DeviceUnsupportedError:
+            return "not supported"
+        except DriverError as error:
+            words[domain] = error.words
+            if error.code not in TRANSIENT_CODES or i_try == _N_TRIES - 1:
+                return "refused"
+        device.time.sleep_ns(pause_ns)
+        pause_ns *= 2
+    return "refused"
+
+
+def _read(device: NvmlDevice) -> dict[Domain, int]:
+    try:
+        observed = device.observed_clocks()
+    except DriverError:
+        return {}
+    return {"sm": observed.sm_mhz, "mem": observed.mem_mhz}
+
+
+def _highest(device: NvmlDevice) -> dict[Domain, int]:
+    try:
+        sm_mhz, mem_mhz = device.max_clocks()
+    except DriverError:
+        return {}
+    return {"sm": sm_mhz, "mem": mem_mhz}
+
+
+def _near(clocks: dict[Domain, int], domain: Domain, mhz: int) -> bool:
+    return domain in clocks and abs(clocks[domain] - mhz) <= _NEAR_MHZ
+
+
+def _leaves(device: NvmlDevice, domain: Domain, lock: int) -> bool:
+    """Whether the clock is read elsewhere within the time that the slowest known changes take."""
+    deadline_ns = device.time.now_ns() + _VERIFY_NS
+    while True:
+        now = _read(device)
+        if domain in now and not _near(now, domain, lock):
+            return True
+        if device.time.now_ns() >= deadline_ns:
+            return False
+        device.time.sleep_ns(_POLL_NS)
