@@ -12,7 +12,10 @@ OUR_BUG = 70
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run one command and exit with the code of docs/reference/errors.md. Never a traceback for a user's mistake."""
+    """Run one command and exit with its code (docs/reference/errors.md).
+
+    Never a traceback for a user's mistake: one line on stderr.
+    """
     from kdvfs_sim.cli.app import build
 
     try:

@@ -9,7 +9,7 @@ import typer
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
-from kdvfs_sim.core.switching import Boundary
+from kdvfs_sim.core.switching import PROTOCOLS, Boundary
 
 TraceArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TRACE", help="A recording, or the name of a shipped one.")
@@ -24,15 +24,25 @@ RecordedClocksOption: TypeAlias = Annotated[
     typer.Option(
         "--recorded-clocks",
         metavar="CLOCKS",
-        help="Clocks in force during the recording, e.g. sm=1410,mem=auto. Default: as the file says, else auto.",
+        help="Clocks during the recording, e.g. sm=1410,mem=auto. Default: as the file says, else auto.",
     ),
 ]
 BoundaryOption: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--boundary",
         metavar="KIND",
         help="periodic (one iteration of many, the way back is charged) or one-shot.",
+    ),
+]
+DeviceOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--device", metavar="N", help="Device of the recording, where it holds several."),
+]
+NodePowerOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--node-power", metavar="W", min=0.0, help="Power of the rest of the node, drawn while it runs."
     ),
 ]
 
@@ -54,6 +64,13 @@ def boundary_from(text: str) -> Boundary:
     raise UsageError(f"--boundary {text!r}: write periodic or one-shot")
 
 
+def protocol_name(text: str) -> str:
+    """Raises UsageError."""
+    if text in PROTOCOLS:
+        return text
+    raise UsageError(f"--protocol {text!r}: one of {', '.join(PROTOCOLS)} is right")
+
+
 def recorded_from(text: str | None) -> Clocks | None:
     """None leaves what the file says."""
     return None if text is None else clocks_from(text, "--recorded-clocks")
@@ -70,5 +87,3 @@ def out_dir(path: Path) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"{path}: the folder is not writable")
     return path
-
-

@@ -9,15 +9,15 @@ from kdvfs_sim.core.errors import UsageError
 _NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
-def parse_percent(text: str) -> float:
-    """``0.6%``, ``0.6`` or ``0.6 %`` to 0.6 (per cent). Raises UsageError."""
+def parse_percent(text: str, option: str = "--slack") -> float:
+    """``0.6%``, ``0.6`` or ``0.6 %`` to 0.6 (per cent). Raises UsageError naming the option."""
     number = text.strip().removesuffix("%").strip()
     try:
         value = float(number)
     except ValueError:
-        raise UsageError(f"slack {text!r} is not a percentage; write for example 0.6%") from None
+        raise UsageError(f"{option} {text!r} is not a percentage; write for example 0.6%") from None
     if not math.isfinite(value) or value < 0:
-        raise UsageError(f"slack {text!r} must be a finite percentage, at least 0")
+        raise UsageError(f"{option} {text!r}: a finite percentage of at least 0 is right")
     return value
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.chain import Chain
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
@@ -16,54 +21,67 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import PROTOCOLS, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu, match_device
-from kdvfs_sim.gpu.facts import GpuFacts
+from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import dynamic_governor, protocol_for, switching_model, tabulate
+from kdvfs_sim.gpu.transfer import transfer_cost_table
 from kdvfs_sim.replay.fast import FastEvaluator
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
 from kdvfs_sim.trace.table import Trace
 
-Level: TypeAlias = Literal["low", "nominal", "high"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "nominal", "high")
+N_POWER_LIMITS: Final = 21
+
+Judge = Callable[[Schedule], Metrics]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scene:
-    """One trace on one GPU.
+    """One device of one trace, on one GPU.
 
-    ``costs``: the cost table at the nominal assumptions and at both corners of them.
-    ``switching``: the switch table at the low, nominal and high end of what is known.
-    ``protocols``: the switch protocols with this GPU's own times. ``stream``: the stream whose
-    launches policies drive. ``power_tables`` gives the cost table under another power limit.
+    ``program`` and ``chain`` (the busiest stream, which policies drive) with durations as on ``gpu``;
+    ``costs`` and ``switching`` at the nominal assumptions and at both ends of what is believable;
+    ``flags`` name what makes every result on this scene an estimate.
     """
 
     trace: Trace
+    gpu: GpuFacts
     program: Program
     chain: Chain
-    gpu_name: str
     costs: Mapping[Level, CostTable]
     switching: Mapping[Level, SwitchTable]
     protocols: Mapping[str, SwitchProtocol]
     boundary: Boundary
-    start: Clocks
-    governor: DynamicGovernor | None = None
-    power_limits_w: tuple[float, ...] = ()
-    power_tables: Callable[[float], CostTable] | None = None
+    start: Clocks = AUTO_CLOCKS
+    power_table: Callable[[Level, float], CostTable] | None = None
     flags: tuple[str, ...] = ()
+
+    @cached_property
+    def governor(self) -> DynamicGovernor | None:
+        """The dynamic governor of this GPU, None where its time constants are unknown."""
+        return dynamic_governor(self.gpu)
+
+    @cached_property
+    def power_limits_w(self) -> tuple[float, ...]:
+        """Limits to try for the power-limit baseline, the default last; empty where unknown."""
+        low, high = self.gpu.get("power.limit_min_w"), self.gpu.get("power.limit_w")
+        if low is None or high is None or self.power_table is None:
+            return ()
+        return tuple(float(w) for w in np.linspace(low.value, high.value, N_POWER_LIMITS))
 
     def replay(
         self,
         schedule: Schedule,
         protocol: SwitchProtocol,
         *,
-        corner: Level = "nominal",
+        costs: CostTable | None = None,
         level: Level = "nominal",
         governor: DynamicGovernor | None = None,
     ) -> ReplayResult:
-        """The SimPy replay of a schedule at one corner of the assumptions."""
+        """The SimPy replay of a schedule; ``costs`` other than the nominal ones may be given."""
         return replay(
             self.program,
-            costs=self.costs[corner],
+            costs=costs or self.costs["nominal"],
             schedule=schedule,
             protocol=protocol,
             switching=self.switching[level],
@@ -73,18 +91,142 @@ class Scene:
         )
 
     def judge(
-        self, protocol: SwitchProtocol, *, corner: Level = "nominal", level: Level = "nominal"
-    ) -> Callable[[Schedule], Metrics]:
+        self, protocol: SwitchProtocol, *, costs: CostTable | None = None, level: Level = "nominal"
+    ) -> Judge:
         """What evaluates schedules: the fast evaluator where it applies, else the replay."""
         try:
             fast = FastEvaluator(
                 self.program,
-                costs=self.costs[corner],
+                costs=costs or self.costs["nominal"],
                 switching=self.switching[level],
                 protocol=protocol,
                 boundary=self.boundary,
                 start=self.start,
             )
         except NotApplicableError:
-            return lambda schedule: self.replay(schedule, protocol, corner=corner, level=level).metrics
+            return lambda schedule: self.replay(schedule, protocol, costs=costs, level=level).metrics
         return fast.evaluate
+
+
+def build_scene(
+    trace: Trace,
+    *,
+    gpu: str | None = None,
+    boundary: Boundary = "periodic",
+    device: int | None = None,
+    start: Clocks = AUTO_CLOCKS,
+    node_power_w: float = 0.0,
+) -> Scene:
+    """A trace on the GPU it was recorded on, or on another (a *transfer*, always flagged).
+
+    ``node_power_w`` is the rest of the node: it is drawn for as long as the run takes. Raises
+    UnknownGpuError, and InputError if the trace's GPU is needed and not in the catalogue, or if it
+    holds several devices and none is named.
+    """
+    if device is None and len(trace.devices) > 1:
+        raise InputError(f"{trace.source}: holds devices {list(trace.devices)}; name one with --device")
+    program = Program.from_trace(trace, device=device)
+    recorded_on, facts = _gpus(trace, gpu, device)
+    typical_ns = _typical_ns(program)
+    flags = list(program.flags)
+    if recorded_on.slug == facts.slug:
+
+        def table(corner: Level = "nominal", power_limit_w: float | None = None) -> CostTable:
+            costs = cost_table(
+                facts,
+                program.kinds,
+                typical_ns,
+                recorded=trace.recorded_clocks,
+                corner=corner,
+                power_limit_w=power_limit_w,
+            )
+            return costs.with_node_power(node_power_w)
+
+    else:
+        flags.append(f"transfer from {recorded_on.name} to {facts.name}")
+        transfer = transfer_cost_table(
+            facts, program.kinds, typical_ns, recorded_on=recorded_on, recorded=trace.recorded_clocks
+        )
+        program = _scaled(program, transfer.duration_scale)
+
+        def table(corner: Level = "nominal", power_limit_w: float | None = None) -> CostTable:
+            costs = transfer_cost_table(
+                facts,
+                program.kinds,
+                typical_ns,
+                recorded_on=recorded_on,
+                recorded=trace.recorded_clocks,
+                corner=corner,
+                power_limit_w=power_limit_w,
+            ).costs
+            return costs.with_node_power(node_power_w)
+
+    costs = {level: table(level) for level in LEVELS}
+    return Scene(
+        trace=trace,
+        gpu=facts,
+        program=program,
+        chain=program.chain(costs["nominal"], stream=_busiest(program)),
+        costs=costs,
+        switching={level: tabulate(switching_model(facts, level), costs[level].clocks) for level in LEVELS},
+        protocols={name: protocol_for(facts, name) for name in PROTOCOLS},
+        boundary=boundary,
+        start=start,
+        power_table=table,
+        flags=tuple(flags),
+    )
+
+
+def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None, str]:
+    """Name of the catalogue's entry for the GPU recorded, or None and why there is none."""
+    name = trace.device_name if device is None else trace.device_names.get(device, "")
+    slug = match_device(name) if name else None
+    if slug is not None:
+        return slug, ""
+    what = f"GPU {name!r}, which is not in the catalogue" if name else "a GPU that the file does not name"
+    return None, f"recorded on {what}; name one with --gpu (see kdvfs gpus)"
+
+
+def _gpus(trace: Trace, wanted: str | None, device: int | None) -> tuple[GpuFacts, GpuFacts]:
+    """The GPU recorded on and the GPU asked for."""
+    slug, reason = catalogue_entry(trace, device)
+    if wanted is None:
+        if slug is None:
+            raise InputError(f"{trace.source}: {reason}")
+        return load_gpu(slug), load_gpu(slug)
+    facts = load_gpu(wanted)
+    name = trace.device_name if device is None else trace.device_names.get(device, "")
+    if not name or any(fnmatchcase(name, pattern) for pattern in facts.device_names):
+        # the recording does not say, or this entry (perhaps the user's own) is for its GPU
+        return facts, facts
+    if slug is None:
+        raise InputError(
+            f"{trace.source}: recorded on {name!r}, of which there is no model: its kernels cannot be "
+            f"transferred to {facts.name}; write a TOML entry for it"
+        )
+    return load_gpu(slug), facts
+
+
+def _typical_ns(program: Program) -> npt.NDArray[np.float64]:
+    """(n_kinds,): median recorded duration; 0 for a kind without launches on this device."""
+    typical = np.zeros(len(program.kinds))
+    order = np.argsort(program.kind, kind="stable")
+    present, first = np.unique(program.kind[order], return_index=True)
+    for kind, durations in zip(present, np.split(program.duration_ns[order], first[1:]), strict=True):
+        typical[kind] = np.median(durations)
+    return typical
+
+
+def _scaled(program: Program, scale: npt.NDArray[np.float64]) -> Program:
+    factor = scale[program.kind]
+    overlap = np.where(program.overlap_ns < 0, -1, np.rint(program.overlap_ns * factor))
+    return replace(
+        program,
+        duration_ns=np.rint(program.duration_ns * factor).astype(np.int64),
+        overlap_ns=overlap.astype(np.int64),
+    )
+
+
+def _busiest(program: Program) -> tuple[int, int]:
+    busy = np.bincount(program.stream, program.duration_ns, minlength=len(program.streams))
+    return program.streams[int(np.argmax(busy))]

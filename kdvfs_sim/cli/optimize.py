@@ -1,0 +1,107 @@
+"""``kdvfs optimize``: the best schedule at equal slack, beside the baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kdvfs_sim.cli.options import (
+    BoundaryOption,
+    DeviceOption,
+    GpuOption,
+    JsonOption,
+    NodePowerOption,
+    RecordedClocksOption,
+    TraceArgument,
+    boundary_from,
+    out_dir,
+    protocol_name,
+    recorded_from,
+)
+from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.units import parse_percent
+
+INFEASIBLE = 4
+
+
+def command(
+    trace: TraceArgument,
+    gpu: GpuOption = None,
+    slack: Annotated[
+        str, typer.Option("--slack", metavar="PCT", help="Time budget: at most this much more than AUTO.")
+    ] = "0.6%",
+    energy_budget: Annotated[
+        str | None,
+        typer.Option(
+            "--energy-budget",
+            metavar="PCT",
+            help="Instead: least time with at most this share of AUTO's energy.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="P", help="free, drain, follow, lookahead, or all.")
+    ] = "all",
+    boundary: BoundaryOption = None,
+    device: DeviceOption = None,
+    node_power: NodePowerOption = 0.0,
+    recorded_clocks: RecordedClocksOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out-dir", metavar="DIR", help="Write schedule.json, policies.json and timeline.json."
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Find the best clock schedule within a budget, under each switch protocol.
+
+    Every table holds the baselines: AUTO, the best single lock, a mix of two locks, the best power limit.
+
+    Example: kdvfs optimize h200_gpt3xl_layer_train --slack 0.6% --out-dir out
+    """
+    from kdvfs_sim.cli.console import print_json, say, working
+    from kdvfs_sim.core.switching import PROTOCOLS
+    from kdvfs_sim.report.policy_page import policies_json, show_policies
+    from kdvfs_sim.study.equal_slack import Budget, equal_slack
+    from kdvfs_sim.study.scene import build_scene
+    from kdvfs_sim.trace.readers import read_trace
+
+    budget = Budget(
+        slack_pct=parse_percent(slack),
+        energy_pct=None if energy_budget is None else parse_percent(energy_budget, "--energy-budget"),
+    )
+    names = list(PROTOCOLS) if protocol == "all" else [protocol_name(protocol)]
+    edge = boundary_from(boundary or "periodic")
+    target = None if folder is None else out_dir(folder)
+    if node_power < 0:
+        raise UsageError(f"--node-power {node_power}: at least 0 W")
+    with working(f"reading {trace} ..."):
+        recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
+    with working("building the models (compiling on the first run) ..."):
+        scene = build_scene(recording, gpu=gpu, boundary=edge, device=device, node_power_w=node_power)
+    with working("optimizing (compiling on the first run) ..."):
+        table = equal_slack(scene, budget=budget, protocols=names, seed=seed)
+    settings = {
+        "trace": recording.source,
+        "gpu": scene.gpu.slug,
+        "budget": str(budget),
+        "slack_pct": budget.slack_pct,
+        "boundary": edge,
+        "node_power_w": node_power,
+        "seed": seed,
+    }
+    document = policies_json(table, settings)
+    if target is not None:
+        from kdvfs_sim.report.results import write_results
+
+        for path in write_results(target, scene, table, document):
+            say(f"written: {path}")
+    if json:
+        print_json(document)
+    else:
+        show_policies(table)
+    feasible = any(row.energy_pct is not None for row in table.rows if row.name != "auto")
+    return 0 if feasible else INFEASIBLE

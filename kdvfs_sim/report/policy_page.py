@@ -1,0 +1,95 @@
+"""The equal-slack table, for people and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from kdvfs_sim.core.problem import Metrics
+from kdvfs_sim.report.page import wide_console
+from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
+from kdvfs_sim.study.sentence import closing_sentence
+
+
+def policies_json(table: EqualSlack, settings: dict[str, Any]) -> dict[str, Any]:
+    """``baseline``, ``policies`` (one object a row) and ``sentence``; ``settings`` say what was asked."""
+    return {
+        "settings": settings,
+        "baseline": metrics_json(table.baseline),
+        "policies": [row.to_json() for row in table.rows],
+        "flags": list(table.flags),
+        "sentence": closing_sentence(table),
+    }
+
+
+def metrics_json(metrics: Metrics) -> dict[str, Any]:
+    return {
+        "time_s": metrics.time_s,
+        "energy_j": metrics.energy_j,
+        "mean_power_w": metrics.mean_power_w,
+        "n_switches": metrics.n_switches,
+        "energy_reason": metrics.energy_reason,
+        "flags": list(metrics.flags),
+    }
+
+
+def show_policies(table: EqualSlack) -> None:
+    """Print the table, one block per protocol, then what it rests on, then the closing sentence."""
+    console = wide_console()
+    base = table.baseline
+    console.print(
+        f"AUTO: {base.time_s * 1e3:.3f} ms, {base.energy_j:.3f} J, {base.mean_power_w:.0f} W. "
+        f"Budget: {table.budget}. Percentages against AUTO; negative energy is saved."
+    )
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("protocol")
+    grid.add_column("policy")
+    for heading in ("time %", "energy %", "energy % range", "switches", "at best %", "gap %"):
+        grid.add_column(heading, justify="right", no_wrap=True)
+    grid.add_column("status")
+    last = ""
+    for row in table.rows:
+        if row.protocol != last:
+            grid.add_section()
+        grid.add_row(*_cells(row, row.protocol if row.protocol != last else ""))
+        last = row.protocol
+    console.print(grid)
+    for line in notes(table):
+        console.print(line, style="dim")
+    console.print(closing_sentence(table), soft_wrap=True)
+
+
+def notes(table: EqualSlack) -> list[str]:
+    """What the rows rest on: flags, assumed numbers, and what the columns mean."""
+    lines = [
+        "range: the same schedule when assumed numbers take the ends of their ranges. "
+        "at best: no schedule of this policy can save more (a proved bound)."
+    ]
+    lines += [f"note: {flag}" for flag in table.flags]
+    assumed = sorted({name for row in table.rows for name in row.assumed})
+    if assumed:
+        shown = ", ".join(assumed[:4])
+        more = f" and {len(assumed) - 4} more (--json lists them)" if len(assumed) > 4 else ""
+        lines.append(f"assumed, not measured: {shown}{more}")
+    return lines
+
+
+def _cells(row: PolicyRow, protocol: str) -> list[str]:
+    status = row.status if not row.reason else f"{row.status}: {row.reason}"
+    energy_range = "" if row.energy_pct_range is None else "{:+.2f} .. {:+.2f}".format(*row.energy_pct_range)
+    return [
+        protocol,
+        row.name,
+        _signed(row.time_pct),
+        _signed(row.energy_pct),
+        energy_range,
+        "" if row.n_switches is None else f"{row.n_switches:g}",
+        _signed(row.lower_bound_pct),
+        "" if row.gap_pct is None else f"{row.gap_pct:.3f}",
+        status,
+    ]
+
+
+def _signed(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f}"

@@ -1,0 +1,45 @@
+"""One replay, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kdvfs_sim.core.units import format_duration
+from kdvfs_sim.report.policy_page import metrics_json
+from kdvfs_sim.study.single import SingleReplay
+
+
+def replay_json(result: SingleReplay) -> dict[str, Any]:
+    return {
+        **metrics_json(result.run.metrics),
+        "switching_s": result.run.metrics.switching_s,
+        "time_pct": result.time_pct,
+        "energy_pct": result.energy_pct,
+        "baseline": None if result.baseline is None else metrics_json(result.baseline),
+        "baseline_reason": result.reason,
+        "assumed": list(result.assumed),
+        "flags": list(dict.fromkeys((*result.flags, *result.run.metrics.flags))),
+    }
+
+
+def replay_lines(result: SingleReplay) -> Iterator[str]:
+    metrics, base = result.run.metrics, result.baseline
+    yield f"time    {format_duration(metrics.time_s * 1e9)}{_against(result.time_pct)}"
+    if metrics.energy_j is None:
+        yield f"energy  unknown: {metrics.energy_reason}"
+    else:
+        power = f", {metrics.mean_power_w:.1f} W" if metrics.mean_power_w is not None else ""
+        yield f"energy  {metrics.energy_j:.4g} J{power}{_against(result.energy_pct)}"
+    if metrics.n_switches:
+        yield f"changes {metrics.n_switches}, in flight for {format_duration(metrics.switching_s * 1e9)}"
+    if base is None:
+        yield f"no baseline: {result.reason}"
+    for flag in dict.fromkeys((*result.flags, *metrics.flags)):
+        yield f"note: {flag}"
+    if result.assumed and metrics.energy_j is not None:
+        yield f"rests on {len(result.assumed)} assumed numbers (--json lists them)"
+
+
+def _against(pct: float | None) -> str:
+    return "" if pct is None else f"  ({pct:+.2f} % against AUTO)"

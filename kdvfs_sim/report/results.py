@@ -1,0 +1,77 @@
+"""What ``optimize --out-dir`` leaves behind: the schedule, the table, and a timeline."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.schedule_file import is_schedule_file, write_schedule
+from kdvfs_sim.core.version import __version__
+from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
+from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
+from kdvfs_sim.study.scene import Scene
+
+_MARK = '"format": "kdvfs-policies"'
+
+
+def best_row(table: EqualSlack) -> PolicyRow | None:
+    """The row whose schedule is worth running: the best of those that pay for their switches, else of all.
+
+    Among equals the simplest, which is the one listed first.
+    """
+    rows = [row for row in table.rows if row.solution is not None and row.solution.schedule is not None]
+    rows = [row for row in rows if row.energy_pct is not None and not row.name.startswith("power-limit")]
+    rows = [row for row in rows if row.objective in ("energy", "time")] or rows
+    charged = [row for row in rows if row.protocol != "free"] or rows
+    if table.budget.energy_pct is not None:
+        return min(charged, key=lambda row: row.time_pct or 0.0, default=None)
+    return min(charged, key=lambda row: row.energy_pct or 0.0, default=None)
+
+
+def write_results(folder: Path, scene: Scene, table: EqualSlack, document: dict[str, Any]) -> list[Path]:
+    """Write the files; returns their paths. Nothing is written if one of them would replace a file of
+    another kind (InputError)."""
+    policies, schedule, timeline = (
+        folder / name for name in ("policies.json", "schedule.json", "timeline.json")
+    )
+    alternate = folder / "schedule-alternate.json"
+    refuse_foreign(policies, is_policies_file, "a table of policies")
+    refuse_foreign(schedule, is_schedule_file, "a schedule")
+    refuse_foreign(alternate, is_schedule_file, "a schedule")
+    refuse_foreign(timeline, is_timeline_file, "a timeline")
+    written = [policies]
+    with atomic_write(policies) as file:
+        head = {"format": "kdvfs-policies", "kdvfs_version": __version__}
+        file.write((json.dumps({**head, **document}, indent=1) + "\n").encode())
+    row = best_row(table)
+    if row is None or row.solution is None or row.solution.schedule is None:
+        return written
+    about = {
+        **document["settings"],
+        "policy": row.name,
+        "time_pct": row.time_pct,
+        "energy_pct": row.energy_pct,
+        "validated_on_hardware": False,
+    }
+    if row.solution.alternate is not None:
+        share = row.solution.share
+        about["share_of_iterations"] = share
+        write_schedule(row.solution.alternate, alternate, about={**about, "share_of_iterations": 1 - share})
+        written.append(alternate)
+    else:
+        alternate.unlink(missing_ok=True)  # of an earlier run: it would not belong to this schedule
+    write_schedule(row.solution.schedule, schedule, about=about)
+    run = scene.replay(row.solution.schedule, scene.protocols[row.protocol])
+    write_perfetto(run.timeline, timeline, title=f"{row.name}, {row.protocol}")
+    return [*written, schedule, timeline]
+
+
+def is_policies_file(path: Path) -> bool:
+    """Was this file written here?"""
+    try:
+        with path.open("rb") as file:
+            return _MARK.encode() in file.read(200)
+    except OSError:
+        return False

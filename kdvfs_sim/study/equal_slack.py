@@ -1,0 +1,312 @@
+"""Policies compared at equal slack, under the same protocol and boundary, beside the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective, Problem, Solution
+from kdvfs_sim.core.switching import SwitchProtocol
+from kdvfs_sim.gpu.facts import Level
+from kdvfs_sim.optimize.baselines import static_lock, static_mix
+from kdvfs_sim.optimize.solve import solve
+from kdvfs_sim.study.power_limit import best_power_limit, blend, static
+from kdvfs_sim.study.scene import LEVELS, Judge, Scene
+
+Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
+NOMINAL: Final[Corner] = ("nominal", "nominal")
+BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a policy may choose, without the protocol."""
+
+    granularity: Granularity
+    aggregation: Aggregation = "global"
+    minimize: Minimize = "energy"
+
+    @property
+    def name(self) -> str:
+        words: list[str] = [self.granularity]
+        words += ["local"] if self.aggregation == "local" else []
+        words += [self.minimize] if self.minimize != "energy" else []
+        return " ".join(words)
+
+
+PLANS: Final = (
+    Plan(granularity="pass"),
+    Plan(granularity="kind"),
+    Plan(granularity="segment"),
+    Plan(granularity="launch", aggregation="local"),
+    Plan(granularity="launch"),
+    Plan(granularity="launch", minimize="edp"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRow:
+    """One row of the table. Percentages against AUTO; negative energy is saved.
+
+    The ranges are those of the *same* schedule when the assumed numbers it leans on take the ends
+    of their ranges; the schedule itself was chosen at the nominal ones. ``corners`` holds the
+    (time, energy) percentages behind them.
+    """
+
+    name: str
+    granularity: str
+    aggregation: str
+    objective: str
+    protocol: str
+    status: str
+    reason: str = ""
+    time_pct: float | None = None
+    energy_pct: float | None = None
+    time_pct_range: tuple[float, float] | None = None
+    energy_pct_range: tuple[float, float] | None = None
+    n_switches: float | None = None
+    lower_bound_pct: float | None = None
+    gap_pct: float | None = None
+    assumed: tuple[str, ...] = ()
+    corners: Mapping[Corner, tuple[float, float]] = field(default_factory=dict)
+    solution: Solution | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.name in BASELINES
+
+    def to_json(self) -> dict[str, Any]:
+        """The columns that others rely on."""
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("corners", "solution")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
+    energy (then time is what is minimized)."""
+
+    slack_pct: float = 0.6
+    energy_pct: float | None = None
+
+    def objective(self, minimize: Minimize, base: Metrics) -> Objective:
+        if self.energy_pct is not None and base.energy_j is not None:
+            return Objective(minimize="time", max_energy_j=base.energy_j * self.energy_pct / 100)
+        if minimize != "energy":
+            return Objective(minimize=minimize)
+        return Objective(minimize="energy", max_time_s=base.time_s * (1 + self.slack_pct / 100))
+
+    def __str__(self) -> str:
+        if self.energy_pct is not None:
+            return f"at most {self.energy_pct:g} % of AUTO's energy"
+        return f"at most {self.slack_pct:g} % more time than AUTO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualSlack:
+    """The table, and the AUTO run that its percentages refer to."""
+
+    baseline: Metrics
+    budget: Budget
+    rows: tuple[PolicyRow, ...]
+    flags: tuple[str, ...] = ()
+
+
+def equal_slack(
+    scene: Scene,
+    *,
+    budget: Budget,
+    protocols: Sequence[str],
+    plans: Iterable[Plan] = PLANS,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> EqualSlack:
+    """Solve every plan under every protocol within the same time budget, baselines included.
+
+    Raises InputError if AUTO's energy is not known: there is nothing to compare with then.
+    """
+    comparison = _Comparison(scene, budget, seed)
+    rows = [comparison.auto()]
+    for name in protocols:
+        progress(f"{name}: baselines")
+        rows += comparison.baselines(scene.protocols[name])
+        for plan in plans:
+            progress(f"{name}: {plan.name}")
+            rows.append(comparison.policy(plan, scene.protocols[name]))
+    return EqualSlack(
+        baseline=comparison.auto_at["nominal"], budget=budget, rows=tuple(rows), flags=scene.flags
+    )
+
+
+class _Comparison:
+    """The budget, the AUTO runs, and the evaluators, built once per table."""
+
+    def __init__(self, scene: Scene, budget: Budget, seed: int) -> None:
+        self.scene = scene
+        self.seed = seed
+        free = scene.protocols["free"]
+        auto = static(AUTO_CLOCKS, scene, free)
+        self.auto_at = {level: scene.replay(auto, free, costs=scene.costs[level]).metrics for level in LEVELS}
+        base = self.auto_at["nominal"]
+        if base.energy_j is None:
+            raise InputError(f"nothing to compare with: {base.energy_reason}")
+        self.budget = budget
+        self._judges: dict[tuple[str, Level, Level], Judge] = {}
+
+    def auto(self) -> PolicyRow:
+        energy = {level: metrics.energy_j for level, metrics in self.auto_at.items()}
+        return PolicyRow(
+            name="auto",
+            granularity="static",
+            aggregation="global",
+            objective="none",
+            protocol="any",
+            status="optimal",
+            time_pct=0.0,
+            energy_pct=0.0,
+            time_pct_range=(0.0, 0.0),
+            energy_pct_range=(0.0, 0.0),
+            n_switches=0,
+            assumed=self.scene.costs["nominal"].assumed if energy["low"] != energy["high"] else (),
+        )
+
+    def baselines(self, protocol: SwitchProtocol) -> list[PolicyRow]:
+        """Static, static-mix, and the power limit alone and with a lock."""
+        problem = self._problem(Plan(granularity="static"), protocol)
+        rows = [
+            self._row("static", Plan(granularity="static"), protocol, static_lock(problem)),
+            self._row("static-mix", Plan(granularity="static"), protocol, static_mix(problem)),
+        ]
+        for name, with_lock in (("power-limit", False), ("power-limit and lock", True)):
+            choice = best_power_limit(self.scene, protocol, problem.objective, with_lock=with_lock)
+            if isinstance(choice, str):
+                missing = Solution(status="not applicable", message=choice)
+                rows.append(self._row(name, Plan(granularity="static"), protocol, missing))
+                continue
+            metrics = self.scene.replay(choice.schedule, protocol, costs=choice.tables["nominal"]).metrics
+            lock = f" and {choice.clocks}" if with_lock else ""
+            solution = Solution(
+                status="feasible",
+                message=f"{choice.limit_w:.0f} W{lock}",
+                schedule=choice.schedule,
+                metrics=metrics,
+            )
+            rows.append(self._row(name, Plan(granularity="static"), protocol, solution, choice.tables))
+        return rows
+
+    def policy(self, plan: Plan, protocol: SwitchProtocol) -> PolicyRow:
+        """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
+        return self._row(plan.name, plan, protocol, solve(self._problem(plan, protocol), seed=self.seed))
+
+    def _problem(self, plan: Plan, protocol: SwitchProtocol) -> Problem:
+        scene = self.scene
+        return Problem(
+            chain=scene.chain,
+            costs=scene.costs["nominal"],
+            switching=scene.switching["nominal"],
+            protocol=protocol,
+            boundary=scene.boundary,
+            objective=self.budget.objective(plan.minimize, self.auto_at["nominal"]),
+            evaluate=self._judge(protocol, NOMINAL),
+            granularity=plan.granularity,
+            aggregation=plan.aggregation,
+            start=scene.costs["nominal"].index(scene.start),
+        )
+
+    def _judge(
+        self, protocol: SwitchProtocol, corner: Corner, tables: Mapping[Level, CostTable] | None = None
+    ) -> Judge:
+        model, level = corner
+        if tables is not None:
+            return self.scene.judge(protocol, costs=tables[model], level=level)
+        key = (protocol.name, *corner)
+        if key not in self._judges:
+            self._judges[key] = self.scene.judge(protocol, costs=self.scene.costs[model], level=level)
+        return self._judges[key]
+
+    def _row(
+        self,
+        name: str,
+        plan: Plan,
+        protocol: SwitchProtocol,
+        solution: Solution,
+        tables: Mapping[Level, CostTable] | None = None,
+    ) -> PolicyRow:
+        objective = self.budget.objective(plan.minimize, self.auto_at["nominal"])
+        common: dict[str, Any] = {
+            "name": name,
+            "granularity": plan.granularity,
+            "aggregation": plan.aggregation,
+            "objective": objective.minimize,
+            "protocol": protocol.name,
+            "status": solution.status,
+            "reason": solution.message,
+            "solution": solution,
+        }
+        if solution.schedule is None:
+            return PolicyRow(**common)
+        metrics = self._replayed(solution, protocol, tables)
+        if metrics.energy_j is None:
+            return PolicyRow(**{**common, "reason": metrics.energy_reason})
+        corners = {NOMINAL: self._pct(metrics, "nominal")}
+        switches = solution.schedule.requests[1:] or solution.alternate is not None
+        levels = LEVELS if protocol.charged and switches else ("nominal",)
+        for corner in ((model, level) for model in LEVELS for level in levels):
+            if corner != NOMINAL:
+                corners[corner] = self._pct(
+                    self._evaluated(solution, self._judge(protocol, corner, tables)), corner[0]
+                )
+        times, energies = zip(*corners.values(), strict=True)
+        costs = self.scene.costs["nominal"] if tables is None else tables["nominal"]
+        assumed = costs.assumed
+        if protocol.charged and switches:
+            assumed = (*assumed, *self.scene.switching["nominal"].assumed)
+        bound_pct, gap_pct = self._bounds(solution, metrics, objective)
+        return PolicyRow(
+            **common,
+            time_pct=corners[NOMINAL][0],
+            energy_pct=corners[NOMINAL][1],
+            time_pct_range=(min(times), max(times)),
+            energy_pct_range=(min(energies), max(energies)),
+            n_switches=metrics.n_switches,
+            lower_bound_pct=bound_pct,
+            gap_pct=gap_pct,
+            assumed=assumed,
+            corners=corners,
+        )
+
+    def _replayed(
+        self, solution: Solution, protocol: SwitchProtocol, tables: Mapping[Level, CostTable] | None
+    ) -> Metrics:
+        costs = None if tables is None else tables["nominal"]
+        return self._evaluated(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
+
+    @staticmethod
+    def _evaluated(solution: Solution, judge: Judge) -> Metrics:
+        assert solution.schedule is not None
+        metrics = judge(solution.schedule)
+        if solution.alternate is None:
+            return metrics
+        return blend(metrics, judge(solution.alternate), solution.share)
+
+    def _pct(self, metrics: Metrics, model: Level) -> tuple[float, float]:
+        base = self.auto_at[model]
+        if metrics.energy_j is None or base.energy_j is None:
+            return (100 * (metrics.time_s / base.time_s - 1), float("nan"))
+        return (100 * (metrics.time_s / base.time_s - 1), 100 * (metrics.energy_j / base.energy_j - 1))
+
+    def _bounds(
+        self, solution: Solution, metrics: Metrics, objective: Objective
+    ) -> tuple[float | None, float | None]:
+        """The lower bound against AUTO and the gap to it, in per cent of the objective."""
+        bound, base = solution.lower_bound, self.auto_at["nominal"]
+        if bound is None or metrics.energy_j is None or base.energy_j is None:
+            return None, None
+        value = objective.value(metrics.time_s, metrics.energy_j)
+        return (
+            100 * (bound / objective.value(base.time_s, base.energy_j) - 1),
+            100 * (value - bound) / value if value else 0.0,
+        )

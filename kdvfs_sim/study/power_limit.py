@@ -1,0 +1,86 @@
+"""The power-limit baseline: the best static limit, alone and together with the best single lock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.problem import Metrics, Objective
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import SwitchProtocol
+from kdvfs_sim.gpu.facts import Level
+from kdvfs_sim.study.scene import LEVELS, Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerLimitChoice:
+    """The best limit found. ``tables``: the GPU under it, at each corner of the assumptions."""
+
+    limit_w: float
+    clocks: Clocks
+    schedule: Schedule
+    tables: Mapping[Level, CostTable]
+
+
+def best_power_limit(
+    scene: Scene, protocol: SwitchProtocol, objective: Objective, *, with_lock: bool
+) -> PowerLimitChoice | str:
+    """The limit (and the lock, if ``with_lock``) that is best within the budget.
+
+    A limit is a setting, not a request: it costs nothing and is in force from the start. Returns
+    the reason as text where there is no answer.
+    """
+    if scene.power_table is None or not scene.power_limits_w:
+        return f"the range of power limits of {scene.gpu.name} is unknown"
+    if len(scene.program.streams) > 1:
+        return "overlapping kernels: which clocks another limit leads to is not modelled"
+    best: tuple[float, float, Clocks] | None = None
+    for limit_w in scene.power_limits_w:
+        table = scene.power_table("nominal", limit_w)
+        judge = scene.judge(protocol, costs=table)
+        for clocks in _candidates(table) if with_lock else (AUTO_CLOCKS,):
+            metrics = judge(static(clocks, scene, protocol))
+            if metrics.energy_j is not None and objective.allows(metrics.time_s, metrics.energy_j):
+                found = (objective.value(metrics.time_s, metrics.energy_j), limit_w, clocks)
+                best = found if best is None or found[0] < best[0] else best
+    if best is None:
+        return "no limit keeps the budget"
+    _, limit_w, clocks = best
+    return PowerLimitChoice(
+        limit_w=limit_w,
+        clocks=clocks,
+        schedule=static(clocks, scene, protocol),
+        tables={level: scene.power_table(level, limit_w) for level in LEVELS},
+    )
+
+
+def static(clocks: Clocks, scene: Scene, protocol: SwitchProtocol) -> Schedule:
+    """One setting for everything on the stream that policies drive."""
+    return Schedule.static(
+        clocks,
+        stream=scene.chain.stream,
+        device=scene.chain.device,
+        protocol=protocol.name,
+        boundary=scene.boundary,
+    )
+
+
+def _candidates(table: CostTable) -> list[Clocks]:
+    return [pair for pair, allowed in zip(table.clocks, table.requestable, strict=True) if allowed]
+
+
+def blend(a: Metrics, b: Metrics, share: float) -> Metrics:
+    """Mean iteration when a share of them runs as ``a`` and the rest as ``b``."""
+    energy = None
+    if a.energy_j is not None and b.energy_j is not None:
+        energy = share * a.energy_j + (1 - share) * b.energy_j
+    return Metrics(
+        time_s=share * a.time_s + (1 - share) * b.time_s,
+        energy_j=energy,
+        n_switches=a.n_switches + b.n_switches,
+        switching_s=share * a.switching_s + (1 - share) * b.switching_s,
+        energy_reason=a.energy_reason or b.energy_reason,
+        flags=tuple(dict.fromkeys((*a.flags, *b.flags))),
+    )

@@ -1,0 +1,55 @@
+"""The sentence that every answer ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
+
+NOT_VALIDATED = "Not validated on hardware."
+
+
+def closing_sentence(table: EqualSlack) -> str:
+    """The saving over the best of static, static-mix and power limit, and whether that exceeds what the
+    assumed numbers alone move."""
+    free = _best(row for row in table.rows if row.protocol == "free" and not row.is_baseline)
+    charged = _best(row for row in table.rows if row.protocol not in ("free", "any") and not row.is_baseline)
+    parts = [_compare(row, table) for row in (free, charged) if row is not None]
+    if not parts:
+        return f"No policy keeps the budget. {NOT_VALIDATED}"
+    return " ".join([*parts, NOT_VALIDATED])
+
+
+def _compare(row: PolicyRow, table: EqualSlack) -> str:
+    assert row.energy_pct is not None
+    title = "With free switching" if row.protocol == "free" else f"Switching included ({row.protocol})"
+    baseline = _best(r for r in table.rows if r.is_baseline and r.protocol == row.protocol)
+    if baseline is None or baseline.energy_pct is None:
+        return f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy."
+    over = baseline.energy_pct - row.energy_pct
+    error = own_error(row, baseline)
+    verdict = "more" if over > error else "no more"
+    return (
+        f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy at {row.time_pct:+.2f} % "
+        f"time, {over:.2f} points over the best of static, static-mix and power limit ({baseline.name}, "
+        f"{-baseline.energy_pct:.2f} %): {verdict} than the {error:.2f} points by which the assumed numbers "
+        "move this difference."
+    )
+
+
+def own_error(row: PolicyRow, baseline: PolicyRow) -> float:
+    """By how much the difference of two rows moves over the corners that both were priced at, in points."""
+    assert row.energy_pct is not None
+    assert baseline.energy_pct is not None
+    nominal = baseline.energy_pct - row.energy_pct
+    moved = [0.0]
+    for corner, (_, energy_pct) in row.corners.items():
+        other = baseline.corners.get(corner) or baseline.corners.get((corner[0], "nominal"))
+        if other is not None:
+            moved.append(abs(other[1] - energy_pct - nominal))
+    return max(moved)
+
+
+def _best(rows: Iterable[PolicyRow]) -> PolicyRow | None:
+    known = [row for row in rows if row.energy_pct is not None and row.objective == "energy"]
+    return min(known, key=lambda row: row.energy_pct or 0.0, default=None)
