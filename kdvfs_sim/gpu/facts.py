@@ -1,0 +1,327 @@
+"""Numbers about a GPU, each with its source and the kind of that source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final, Literal, TypeAlias
+
+from kdvfs_sim.core.clocks import AUTO, ClockMhz, Clocks, ClockTable
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.kinds import CATEGORIES
+
+FactKind: TypeAlias = Literal["measured", "datasheet", "paper", "assumed"]
+Level: TypeAlias = Literal["low", "nominal", "high"]
+FACT_KINDS: Final[tuple[FactKind, ...]] = ("measured", "datasheet", "paper", "assumed")
+
+# Every number an entry may hold. The unit is the suffix of the name; a name without one is a count
+# or a ratio. `kernel.<pattern>` takes the same fields as a category.
+MEANINGS: Final[dict[str, str]] = {
+    "clocks.ceiling_mhz": "highest SM clock the board runs under load, whatever is requested",
+    "clocks.auto_ceiling_mhz": "highest SM clock it runs under load when the SM clock is AUTO",
+    "clocks.default_memory_mhz": "memory clock under load when the memory clock is AUTO",
+    "power.limit_w": "default power limit",
+    "power.limit_min_w": "lowest power limit that can be set",
+    "power.limit_max_w": "highest power limit that can be set",
+    "power.idle_w": "with a context, nothing running, clocks AUTO",
+    "power.idle_no_context_w": "without a context",
+    "power.floor_w": "part of idle power that the SM clock does not change, at the default memory clock",
+    "power.memory_w": "part of floor_w proportional to the memory clock",
+    "voltage.knee_mhz": "SM clock up to which the voltage is flat",
+    "voltage.rise": "voltage above the flat part, relative to it, at ceiling_mhz; linear from the knee",
+    "latency.exponent": "p of ((a/f_sm)^p + (b/f_mem)^p)^(1/p) + c",
+    "rates.n_sm": "streaming multiprocessors",
+    "rates.tensor_flop_per_clock": "dense 16-bit, 32-bit accumulation, whole chip, per SM clock",
+    "rates.vector_flop_per_clock": "32-bit, whole chip, per SM clock",
+    "rates.dram_bytes_per_clock": "per memory clock as the driver states it",
+    "switching.sm.host_call_ns": "the call that requests an SM clock blocks its caller",
+    "switching.sm.switching_ns": "from the request until the SMs run at the new clock",
+    "switching.sm.up_ns": "switching_ns to a higher clock, where known apart",
+    "switching.sm.down_ns": "switching_ns to a lower clock, where known apart",
+    "switching.memory.host_call_ns": "the call that requests a memory clock blocks its caller",
+    "switching.memory.switching_ns": "from the request until the memory runs at the new clock",
+    "switching.memory.up_ns": "switching_ns to a higher clock, where known apart",
+    "switching.memory.down_ns": "switching_ns to a lower clock, where known apart",
+    "protocol.trigger_ns": "from a launch boundary until a request that follows it is made",
+    "protocol.relaunch_ns": "from a finished change on a drained GPU until the next kernel runs",
+    "sensor.period_ns": "update period of the power reading",
+    "sensor.window_ns": "averaging window of the instant power reading",
+    "governor.sense_ns": "from a load change until the governor moves the SM clock",
+    "governor.fall_ns": "length of a fall",
+    "governor.rise_ns": "length of a rise",
+    "governor.steps": "equal steps of such a move",
+    "governor.overshoot": "how much too far a fall goes, relative to its depth",
+}
+KERNEL_FIELDS: Final[dict[str, str]] = {
+    "sm_mhz": "SM clock at which such kernels run under AUTO and the default power limit",
+    "power_w": "device power there",
+    "compute_share": "SM-bound time over SM-bound plus memory-bound time there; absent: clocks do not matter",
+    "fixed_share": "share of the duration there that no clock changes",
+    "work_share": "share of the dynamic power there that follows the work rate, not the clock",
+}
+_UNITS: Final = {"mhz": "MHz", "w": "W", "ns": "ns"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One number. ``low`` and ``high`` bound what is believable; sources that disagree are both in."""
+
+    value: float
+    source: str
+    kind: FactKind
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in FACT_KINDS:
+            raise InputError(f"kind is {self.kind!r}; one of {', '.join(FACT_KINDS)} is right")
+        if not self.source:
+            raise InputError("source is empty; say where the number comes from")
+        bounds = (self.at("low"), self.value, self.at("high"))
+        if any(math.isnan(bound) or bound < 0 for bound in bounds) or list(bounds) != sorted(bounds):
+            raise InputError(f"low, value, high are {bounds}; numbers of at least 0 in this order are right")
+
+    def at(self, level: Level) -> float:
+        """``value``, or the end of the range where one is given."""
+        bound = self.low if level == "low" else self.high if level == "high" else None
+        return self.value if bound is None else bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockList:
+    """The SM clocks a GPU lists, ascending. Never assumed: read from a board or a datasheet."""
+
+    values_mhz: tuple[int, ...]
+    source: str
+    kind: FactKind
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("measured", "datasheet"):
+            raise InputError(f"kind is {self.kind!r}; a clock table must be measured or from a datasheet")
+        if not self.source:
+            raise InputError("source is empty; say where the clock table comes from")
+        values = self.values_mhz
+        if not values or values[0] <= 0 or list(values) != sorted(set(values)):
+            raise InputError("the SM clocks are not an ascending list of whole MHz above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryClock:
+    """A memory clock that the driver lists.
+
+    ``requestable``: False for a clock that is listed but cannot be locked, or that nobody has
+    tried. ``sm_last_mhz``: highest SM clock that the board holds together with it.
+    """
+
+    mhz: int
+    source: str
+    kind: FactKind
+    requestable: bool = True
+    sm_last_mhz: int | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in FACT_KINDS or not self.source:
+            raise InputError(f"memory clock {self.mhz}: kind or source is missing")
+        if self.mhz <= 0:
+            raise InputError(f"memory clock {self.mhz}: a clock is at least 1 MHz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactRow:
+    """One line of a printed entry. ``value`` is None where unknown; ``source`` then says why."""
+
+    name: str
+    value: float | str | None
+    unit: str
+    low: float | None
+    high: float | None
+    kind: str
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuFacts:
+    """One GPU as the catalogue, or a fitted file, describes it.
+
+    ``device_names``: patterns of the names that recordings use. ``facts``: by dotted path, see
+    ``MEANINGS``; ``category.<category>.<field>`` and ``kernel.<name pattern>.<field>`` take the
+    fields of ``KERNEL_FIELDS``. ``unknown``: why a path is missing.
+    """
+
+    slug: str
+    name: str
+    generation: str
+    device_names: tuple[str, ...]
+    sm: ClockList
+    memory: tuple[MemoryClock, ...]
+    facts: Mapping[str, Fact]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        memory = [clock.mhz for clock in self.memory]
+        if not memory or memory != sorted(set(memory)):
+            raise InputError(f"gpu {self.slug}: the memory clocks are not an ascending list")
+        for path in (*self.facts, *self.unknown):
+            check_path(path)
+        both = sorted(set(self.facts) & set(self.unknown))
+        if both:
+            raise InputError(f"gpu {self.slug}: {both[0]} is given and called unknown")
+        if self.default_memory_mhz not in memory:
+            raise InputError(
+                f"gpu {self.slug}: clocks.default_memory_mhz is {self.default_memory_mhz}; one of "
+                f"{', '.join(map(str, memory))} is right"
+            )
+
+    def get(self, path: str) -> Fact | None:
+        """The fact, or None where it is unknown. Raises InputError for a path nobody can know."""
+        fact = self.facts.get(path)
+        if fact is None:
+            check_path(path)
+        return fact
+
+    def need(self, path: str) -> Fact:
+        """The fact. Raises InputError naming the GPU, the path and why it is unknown."""
+        fact = self.get(path)
+        if fact is None:
+            reason = self.unknown.get(path, "the entry does not give it")
+            raise InputError(
+                f"gpu {self.slug}: {path} is unknown ({reason}); add it to a TOML file for --gpu"
+            )
+        return fact
+
+    def value(self, path: str, default: float) -> float:
+        """The number at ``path``, or ``default`` where the entry has none."""
+        fact = self.get(path)
+        return default if fact is None else fact.value
+
+    def with_facts(self, facts: Mapping[str, Fact]) -> GpuFacts:
+        """The same GPU with some numbers replaced or added, as a fit does."""
+        unknown = {path: why for path, why in self.unknown.items() if path not in facts}
+        return replace(self, facts={**self.facts, **facts}, unknown=unknown)
+
+    @cached_property
+    def kernel_patterns(self) -> tuple[str, ...]:
+        """Name patterns of kernels with numbers of their own, in the entry's order."""
+        paths = (path[7:].rpartition(".")[0] for path in self.facts if path.startswith("kernel."))
+        return tuple(dict.fromkeys(paths))
+
+    @property
+    def default_memory_mhz(self) -> int:
+        return round(self.value("clocks.default_memory_mhz", self.memory[-1].mhz))
+
+    @property
+    def ceiling_mhz(self) -> int:
+        """Highest SM clock reached under load; the highest listed one if nothing else is known."""
+        return round(self.value("clocks.ceiling_mhz", self.sm.values_mhz[-1]))
+
+    @property
+    def auto_ceiling_mhz(self) -> int:
+        return round(self.value("clocks.auto_ceiling_mhz", self.ceiling_mhz))
+
+    def sm_clocks(self, memory: MemoryClock) -> tuple[int, ...]:
+        """The SM clocks that go with a memory clock, ascending."""
+        last = memory.sm_last_mhz
+        return tuple(mhz for mhz in self.sm.values_mhz if last is None or mhz <= last)
+
+    def requestable_memory(self, *, untested: bool = False) -> tuple[MemoryClock, ...]:
+        """Memory clocks that may be locked; empty if there is only one, which AUTO gives anyway."""
+        clocks = tuple(clock for clock in self.memory if untested or clock.requestable)
+        return clocks if len(clocks) > 1 else ()
+
+    def clock_table(self, *, untested: bool = False) -> ClockTable:
+        """The requests this GPU accepts, and the only memory clock where it is not switchable."""
+        default = next(clock for clock in self.memory if clock.mhz == self.default_memory_mhz)
+        pairs: list[Clocks] = []
+        for memory in {default, *self.requestable_memory(untested=untested)}:
+            pairs += [Clocks(sm, memory.mhz) for sm in with_auto(self.sm_clocks(memory))]
+        pairs += [Clocks(sm, AUTO) for sm in with_auto(self.sm_clocks(default))]
+        return ClockTable(self.name, tuple(pairs))
+
+    def assumed(self, prefixes: Iterable[str]) -> tuple[str, ...]:
+        """Names of the assumed numbers under the given paths, as results carry them."""
+        starts = tuple(prefixes)
+        return tuple(
+            f"{self.slug}.{path}"
+            for path, fact in self.facts.items()
+            if fact.kind == "assumed" and path.startswith(starts)
+        )
+
+
+def with_auto(clocks_mhz: Iterable[int]) -> tuple[ClockMhz, ...]:
+    """The clocks and AUTO after them."""
+    return (*clocks_mhz, AUTO)
+
+
+def check_path(path: str) -> None:
+    """Raises InputError unless ``path`` names a number that an entry may hold."""
+    if path in MEANINGS:
+        return
+    head, _, rest = path.partition(".")
+    name, _, last = rest.rpartition(".")
+    if last in KERNEL_FIELDS and name:
+        if head == "kernel" or (head == "category" and name in CATEGORIES):
+            return
+        if head == "category":
+            raise InputError(f"{path}: no category {name!r}; one of {', '.join(CATEGORIES)} is right")
+    raise InputError(f"{path}: no such number; see kdvfs_sim.gpu.facts for the names")
+
+
+def unit_of(path: str) -> str:
+    """The unit, from the suffix of the name; '' for counts and ratios."""
+    last = path.rpartition(".")[2]
+    if last.endswith("flop_per_clock"):
+        return "flop/clock"
+    if last.endswith("bytes_per_clock"):
+        return "B/clock"
+    return _UNITS.get(last.rpartition("_")[2], "")
+
+
+def rows(gpu: GpuFacts) -> Iterator[FactRow]:
+    """Everything an entry says, clock lists first, unknown numbers last, for printing."""
+    values = gpu.sm.values_mhz
+    yield FactRow(
+        name="clocks.sm_mhz",
+        value=f"{values[0]}..{values[-1]} ({len(values)})",
+        unit="MHz",
+        low=values[0],
+        high=values[-1],
+        kind=gpu.sm.kind,
+        source=gpu.sm.source,
+        note=gpu.sm.note,
+    )
+    for clock in gpu.memory:
+        limits = [] if clock.requestable else ["not offered as a request"]
+        if clock.sm_last_mhz is not None:
+            limits.append(f"held only up to SM {clock.sm_last_mhz} MHz")
+        note = "; ".join((*limits, clock.note) if clock.note else limits)
+        yield FactRow(
+            name="clocks.memory_mhz",
+            value=clock.mhz,
+            unit="MHz",
+            low=None,
+            high=None,
+            kind=clock.kind,
+            source=clock.source,
+            note=note,
+        )
+    for path, fact in gpu.facts.items():
+        yield FactRow(
+            name=path,
+            value=fact.value,
+            unit=unit_of(path),
+            low=fact.low,
+            high=fact.high,
+            kind=fact.kind,
+            source=fact.source,
+            note=fact.note,
+        )
+    for path, reason in gpu.unknown.items():
+        yield FactRow(
+            name=path, value=None, unit=unit_of(path), low=None, high=None, kind="unknown", source=reason
+        )
