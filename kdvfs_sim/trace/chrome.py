@@ -23,17 +23,22 @@ import msgspec
 
 from kdvfs_sim.core.errors import TraceFormatError
 
-_BLOCK_BYTES: Final = 1 << 22
-_HEAD_BYTES: Final = 1 << 26  # what metadata before the events may take
+_BLOCK_BYTES: Final = 1 << 20
+_HEAD_BYTES: Final = 1 << 24  # what metadata before the events may take
 _MAX_CUTS: Final = 64
 _EVENTS_KEY: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN_EVENTS: Final = re.compile(rb"\}\s*,\s*\{")
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 _GZIP: Final = b"\x1f\x8b"
+_BOM: Final = b"\xef\xbb\xbf"
 # a string (perhaps cut off by the end of the text), or a bare word
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[^\s\[\]{},:"]+', re.DOTALL)
 _CONTROL: Final = re.compile(rb"[\x00-\x1f]")
-_BAD_ESCAPE: Final = re.compile(rb'(?<!\\)((?:\\\\)*)\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+# group 1 is right as it is; anything else that matches is not
+_ESCAPE: Final = re.compile(rb'(\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})|\\')
+_SURROGATE: Final = re.compile(
+    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 _NOT_A_NUMBER: Final = re.compile(
     rb"[+-]?(nan(\([a-z0-9]*\))?|inf(inity)?|n/a|none|undefined)", re.IGNORECASE
 )
@@ -86,18 +91,19 @@ class ChromeTrace:
             self._buffer += block
             at_end = not block
             for cut in (len(self._buffer),) if at_end else _cuts(self._buffer):
-                decoded = self._decode(self._buffer[:cut])
+                decoded = self._decode(self._buffer[:cut], b"" if at_end else b"]")
                 if decoded is None:
                     continue
                 events, after = decoded
                 if after is not None:
+                    tail = after + self._buffer[cut:]
+                    self._consume(len(self._buffer))
                     yield events
-                    self._read_tail(after + self._buffer[cut:] + b"".join(blocks), is_object)
+                    self._read_tail(tail + b"".join(blocks), is_object)
                     return
-                if not at_end:
-                    self._consume(self._buffer.index(b",", cut) + 1)
-                    yield events
-                    break
+                self._consume(self._buffer.index(b",", cut) + 1)
+                yield events
+                break
         raise self._truncated("the list of events is not closed")
 
     def _read(self) -> Iterator[bytes]:
@@ -121,7 +127,7 @@ class ChromeTrace:
         searched = 0
         for block in blocks:
             self._buffer += block
-            text = self._buffer.removeprefix(b"\xef\xbb\xbf").lstrip()
+            text = self._buffer.removeprefix(_BOM).lstrip()
             start = len(self._buffer) - len(text)
             if text.startswith(b"["):
                 self._consume(start + 1)
@@ -129,7 +135,7 @@ class ChromeTrace:
             for match in _EVENTS_KEY.finditer(self._buffer, searched):
                 try:
                     self._add_metadata(self._buffer[start : match.end()] + b"]}")
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, RecursionError):
                     continue  # these bytes stand inside something else
                 self._consume(match.end())
                 return True
@@ -144,7 +150,7 @@ class ChromeTrace:
         if is_object:
             try:
                 self._add_metadata(b'{"":0' + tail if tail.startswith(b",") else b"{" + tail)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise self._truncated(f"the metadata after the events is incomplete ({error})") from None
         elif tail:
             raise TraceFormatError(str(self.path), f"{len(tail)} bytes follow the closed list of events")
@@ -159,27 +165,29 @@ class ChromeTrace:
             key: value.copy() for key, value in metadata.items() if key not in ("", "traceEvents")
         }
 
-    def _decode(self, text: bytes) -> tuple[list[Event], bytes | None] | None:
-        """The events in ``text`` and, if their list is closed in it, the text after that.
+    def _decode(self, text: bytes, close: bytes) -> tuple[list[Event], bytes | None] | None:
+        """The events in ``text``, a piece of the list after its opening bracket, and what follows the list.
 
-        None if ``text`` ends inside an event. Raises TraceFormatError if it is not a list of events.
+        ``close`` is put after the piece: a bracket for one cut between two events, nothing for the last one.
+        What follows is None if the list is not closed in the piece itself. The answer is None if the piece
+        ends inside an event. Raises TraceFormatError if it is not a list of events.
         """
-        text = b"[" + text + b"]"
-        try:
-            return _decode_list(text)
-        except msgspec.ValidationError as error:
-            raise TraceFormatError(str(self.path), f"the list does not hold trace events: {error}") from None
-        except RecursionError:
-            raise TraceFormatError(str(self.path), "the events are nested too deeply") from None
-        except msgspec.DecodeError as error:
-            strict_error = error
+        text = b"[" + text + close
         repairs: Counter[str] = Counter()
         try:
-            decoded = _decode_list(repair(text, repairs))
+            try:
+                return _decode_list(text, close)
+            except msgspec.ValidationError:
+                raise
+            except msgspec.DecodeError as error:
+                strict_error = error
+            decoded = _decode_list(repair(text, repairs), close)
+        except msgspec.ValidationError as error:
+            raise TraceFormatError(str(self.path), f"the list does not hold trace events: {error}") from None
         except msgspec.DecodeError:
-            raise TraceFormatError(
-                str(self.path), f"{strict_error}, counted from byte {self._consumed} of the text"
-            ) from None
+            raise TraceFormatError(str(self.path), _located(strict_error, self._consumed)) from None
+        except RecursionError:
+            raise TraceFormatError(str(self.path), "an event is nested too deeply") from None
         if decoded is not None:
             self.repairs += repairs
         return decoded
@@ -190,22 +198,31 @@ class ChromeTrace:
     def _readable(self) -> str:
         n_events = self.n_events
         for cut in _cuts(self._buffer):
-            if decoded := self._decode(self._buffer[:cut]):
+            if decoded := self._decode(self._buffer[:cut], b"]"):
                 n_events += len(decoded[0])
                 break
         return f"{n_events} complete events, {self._consumed + len(self._buffer)} bytes of text"
 
 
-def _decode_list(text: bytes) -> tuple[list[Event], bytes | None] | None:
+def _decode_list(text: bytes, close: bytes) -> tuple[list[Event], bytes | None] | None:
     try:
-        return _events.decode(text), None
+        return _events.decode(text), None if close else b""
     except msgspec.DecodeError as error:
         if str(error) == "Input data was truncated":
             return None
         if not (match := _TRAILING.search(str(error))):
             raise
         end = int(match[1]) - 1  # it counts the offending byte
-        return _events.decode(text[:end]), text[end:-1]  # less the bracket that was added
+        return _events.decode(text[:end]), text[end:].removesuffix(close)
+
+
+def _located(error: msgspec.DecodeError, consumed: int) -> str:
+    """The decoder's message with the place in the file's text; the decoder counts from the bracket before
+    what was not consumed."""
+    what, _, byte = str(error).removesuffix(")").partition(" (byte ")
+    return (
+        f"{what} at byte {consumed + int(byte) - 1} of the text" if byte else f"{what} after byte {consumed}"
+    )
 
 
 def _cuts(text: bytes) -> Iterator[int]:
@@ -220,13 +237,15 @@ def _cuts(text: bytes) -> Iterator[int]:
 
 
 def read_text(path: Path) -> Iterator[bytes]:
-    """The file in blocks of a few megabytes, decompressed if its first bytes say gzip, whatever its name.
+    """The file in blocks of a megabyte, decompressed if its first bytes say gzip, whatever its name.
 
     Raises EOFError if the compressed data ends early, ``zlib.error`` if it is damaged.
     """
     with path.open("rb") as file:
+        is_gzip = file.read(2) == _GZIP
+        file.seek(0)
         block = file.read(_BLOCK_BYTES)
-        if block[:2] != _GZIP:
+        if not is_gzip:
             while block:
                 yield block
                 block = file.read(_BLOCK_BYTES)
@@ -246,13 +265,20 @@ def read_text(path: Path) -> Iterator[bytes]:
 
 def is_chrome_trace(path: Path) -> bool:
     """Whether the file begins like an object with trace events, or like a bare array of objects."""
+    text = b""
     try:
-        text = next(read_text(path), b"").removeprefix(b"\xef\xbb\xbf").lstrip()
+        for block in read_text(path):
+            text += block
+            begin = text.removeprefix(_BOM).lstrip()
+            if begin.startswith(b"["):
+                return begin[1:].lstrip().startswith(b"{") and b'"ph"' in begin
+            if not begin.startswith(b"{") or len(text) > _HEAD_BYTES:
+                return False
+            if _EVENTS_KEY.search(text):
+                return True
     except (EOFError, zlib.error):
-        return False
-    if text.startswith(b"["):
-        return text[1:].lstrip()[:1] in (b"{", b"]", b"")
-    return text.startswith(b"{") and bool(_EVENTS_KEY.search(text))
+        return bool(_EVENTS_KEY.search(text))
+    return False
 
 
 def repair(text: bytes, repairs: Counter[str]) -> bytes:
@@ -278,9 +304,11 @@ def _repair_string(text: bytes, repairs: Counter[str]) -> bytes:
     if _CONTROL.search(text):
         repairs["raw control characters escaped"] += 1
         text = _CONTROL.sub(lambda match: b"\\u%04x" % match[0][0], text)
-    if _BAD_ESCAPE.search(text):
-        repairs["invalid escapes read literally"] += 1
-        text = _BAD_ESCAPE.sub(rb"\\\\\1", text)
+    for pattern, instead in ((_ESCAPE, b"\\\\"), (_SURROGATE, b"\\ufffd")):
+        fixed = pattern.sub(lambda match, instead=instead: match[1] or instead, text)  # type: ignore[misc]
+        if fixed != text:
+            repairs["invalid escapes replaced"] += 1
+            text = fixed
     try:
         text.decode()
     except UnicodeDecodeError:

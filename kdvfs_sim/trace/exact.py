@@ -7,42 +7,46 @@ A float64 holds an epoch time in microseconds to a quarter of a microsecond only
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
+from typing import Final
 
-_INT64_DIGITS = 19
+_INT64_DIGITS: Final = 19
 
 
 def to_ns(text: str, shift: int = 3) -> int | None:
-    """The number ``text`` times ``10**shift``, as an exact integer; sub-nanosecond digits round half to even.
+    """The number ``text`` times ``10**shift``, exactly; what remains below 1 ns rounds half to even.
 
-    ``shift`` is 3 for microseconds, 6 for milliseconds, 9 for seconds. Any decimal notation with or without
-    an exponent. None if the text is not a finite number or does not fit in 64 bits.
+    ``shift`` is 3 for microseconds, 6 for milliseconds, 9 for seconds. Any decimal notation, with or without
+    an exponent. None if the text is not a finite number or the result does not fit in 64 bits.
     """
     whole, _, fraction = text.partition(".")
-    if len(fraction) <= shift and len(whole) <= 15 and text.isascii():
+    if len(fraction) <= shift and len(whole) <= _INT64_DIGITS and text.isascii():
         digits = fraction.ljust(shift, "0")
-        if digits.isdigit() and whole.isdigit():
-            return int(whole + digits)
-    return _slow_to_ns(text, shift)
+        if whole.isdigit() and digits.isdigit():
+            return _fits(int(whole + digits))
+    return _any_decimal_to_ns(text, shift)
 
 
-def _slow_to_ns(text: str, shift: int) -> int | None:
+def _any_decimal_to_ns(text: str, shift: int) -> int | None:
     try:
         sign, digits, exponent = Decimal(text).as_tuple()
     except InvalidOperation:
         return None
     if not isinstance(exponent, int):  # NaN, Infinity
         return None
-    mantissa = int("".join(map(str, digits)) or "0")
-    exponent += shift
-    if mantissa == 0 or len(digits) + exponent < 0:
+    if not any(digits):
         return 0
-    if len(digits) + exponent > _INT64_DIGITS:
+    n_whole = len(digits) + exponent + shift
+    if n_whole > _INT64_DIGITS:
         return None
-    if exponent >= 0:
-        value = mantissa * 10**exponent
-    else:
-        value, rest = divmod(mantissa, unit := 10**-exponent)
-        if 2 * rest > unit or (2 * rest == unit and value % 2):
-            value += 1
-    value = -value if sign else value
+    if n_whole < 0:
+        return 0
+    padded = digits + (0,) * (n_whole - len(digits))
+    value = int("".join(map(str, padded[:n_whole])) or "0")
+    below = padded[n_whole:]
+    if below and (below[0] > 5 or (below[0] == 5 and (any(below[1:]) or value % 2))):
+        value += 1
+    return _fits(-value if sign else value)
+
+
+def _fits(value: int) -> int | None:
     return value if -(2**63) <= value < 2**63 else None

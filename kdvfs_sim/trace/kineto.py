@@ -15,7 +15,7 @@ from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.categories import category_of
 from kdvfs_sim.trace.chrome import ChromeTrace, is_chrome_trace
 from kdvfs_sim.trace.intervals import innermost
-from kdvfs_sim.trace.kineto_events import Int64s, KinetoEvents
+from kdvfs_sim.trace.kineto_events import Int64s, KinetoEvents, whole
 from kdvfs_sim.trace.kineto_host import Calls, GpuOps, host_side
 from kdvfs_sim.trace.table import Trace
 
@@ -72,7 +72,7 @@ class _Recording:
                 start_ns=self.start_ns,
                 end_ns=self.end_ns,
                 correlation=events.ops["correlation"],
-                to_pageable=np.asarray(["-> Pageable" in name for name in self.names])[self.shape],
+                name=[self.names[shape] for shape in self.shape.tolist()],
             ),
             events.sync_records,
         )
@@ -205,10 +205,10 @@ def _no_gpu_work(source: str, events: KinetoEvents) -> TraceFormatError:
 
 def _zero_unix_ns(file: ChromeTrace, first_ns: int) -> int | None:
     """Unix time of the recording's 0: 0 where times are epoch times, else ``baseTimeNanoseconds``."""
-    base = _value(file, "baseTimeNanoseconds")
     if first_ns >= _UNIX_2001_NS:
         return 0
-    return base if type(base) is int and 0 < base < 2**62 else None
+    base_ns = whole(_value(file, "baseTimeNanoseconds"))
+    return base_ns if base_ns is not None and 0 < base_ns < 2**62 else None
 
 
 def _device_names(file: ChromeTrace, devices: set[int]) -> dict[int, str]:
@@ -223,4 +223,7 @@ def _device_names(file: ChromeTrace, devices: set[int]) -> dict[int, str]:
 
 def _value(file: ChromeTrace, key: str) -> Any:
     raw = file.metadata.get(key)
-    return None if raw is None else msgspec.json.decode(raw)
+    try:
+        return None if raw is None else msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None

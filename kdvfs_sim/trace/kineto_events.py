@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.trace.annotations import Annotation
-from kdvfs_sim.trace.chrome import Event
+from kdvfs_sim.trace.chrome import Event, repair
 from kdvfs_sim.trace.exact import to_ns
 from kdvfs_sim.trace.kineto_host import SyncRecord
 from kdvfs_sim.trace.op_costs import OpCost, has_formula, op_cost
@@ -40,7 +40,8 @@ _ROLES: Final[dict[str, Role]] = {
     "cpu_op": "cpu_op",
     "operator": "cpu_op",
 }
-_NUMBER: Final = re.compile(r"-?\d+")
+_NUMBER: Final = re.compile(r"-?\d{1,20}", re.ASCII)
+_TIMES_NS: Final = range(-(2**60), 2**62)  # up to the year 2116; beyond, sums of two would overflow
 
 
 class _Args(msgspec.Struct, gc=False):
@@ -152,13 +153,13 @@ class KinetoEvents:
         elif device is None or stream is None or not -(2**31) <= device < 2**31:
             self.quarantined["no readable device or stream"] += 1
         else:
-            shape = (str(event.name), role, _triple(args.grid), _triple(args.block), _whole(args.bytes))
+            shape = (str(event.name), role, _triple(args.grid), _triple(args.block), whole(args.bytes))
             index = self.shapes.setdefault(shape, len(self.shapes))
-            correlation = _whole(args.correlation) or -1  # CUPTI and roctracer count from 1
+            correlation = whole(args.correlation) or -1  # CUPTI and roctracer count from 1
             self.ops.add(index, device, stream, start_ns, duration_ns, correlation)
 
     def _add_call(self, event: Event, start_ns: int, duration_ns: int) -> None:
-        correlation = _whole(_decode_args(event).correlation)
+        correlation = whole(_decode_args(event).correlation)
         if correlation:
             name = self.call_names.setdefault(str(event.name), len(self.call_names))
             self.calls.add(name, correlation, self._thread(event.tid), start_ns, duration_ns)
@@ -172,7 +173,7 @@ class KinetoEvents:
             args.wait_on_stream,
             args.wait_on_cuda_event_record_corr_id,
         )
-        numbers = [-1 if (number := _whole(value)) is None else number for value in fields]
+        numbers = [-1 if (number := whole(value)) is None else number for value in fields]
         self.sync_records.append(SyncRecord(str(args.cuda_sync_kind or event.name).lower(), *numbers))
 
     def _cost(self, event: Event) -> int:
@@ -199,14 +200,20 @@ def _decode_args(event: Event) -> _Args:
     try:
         return _args.decode(event.args)
     except msgspec.DecodeError:
+        pass  # skipped until now, so not yet repaired
+    try:
+        return _args.decode(repair(bytes(event.args), Counter()))
+    except (msgspec.DecodeError, RecursionError):
         return _Args()
 
 
 def _time_ns(raw: msgspec.Raw) -> int | None:
-    return to_ns(str(memoryview(raw), "ascii", "replace").strip('"'))
+    """Exact nanoseconds; None if it is no number, or so far off that sums of two would overflow."""
+    time_ns = to_ns(str(memoryview(raw), "ascii", "replace").strip('"'))
+    return time_ns if time_ns is not None and time_ns in _TIMES_NS else None
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
     """A value as a 64-bit integer: a number, or text that is one; unsigned 64-bit ids wrap. Else None."""
     if (isinstance(value, str) and _NUMBER.fullmatch(value)) or (
         isinstance(value, float) and value.is_integer()
@@ -221,7 +228,7 @@ def _last_number(value: Any) -> int | None:
     """``7``, ``"7"`` or ``"stream 7"``."""
     if isinstance(value, str) and (found := _NUMBER.findall(value)):
         value = found[-1]
-    return _whole(value)
+    return whole(value)
 
 
 def _triple(value: Any) -> tuple[int, int, int] | None:

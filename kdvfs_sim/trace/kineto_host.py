@@ -8,7 +8,7 @@ synchronization or an event wait waited for is told by ``cuda_sync`` records, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,14 +36,14 @@ class Calls:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GpuOps:
-    """GPU operations; all arrays have shape (n_ops,). ``to_pageable``: a copy into pageable host memory."""
+    """GPU operations; all arrays have shape (n_ops,)."""
 
+    name: Sequence[str]
     device: Int64s
     stream: Int64s
     start_ns: Int64s
     end_ns: Int64s
     correlation: Int64s
-    to_pageable: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,8 @@ def host_side(calls: Calls, ops: GpuOps, records: Sequence[SyncRecord]) -> HostS
         if launched:
             row_of_call[call] = len(host["name"])
             copy = launched[-1]
-            if (
-                _blocks(name, bool(ops.to_pageable[copy]))
-                and ops.end_ns[copy] <= calls.start_ns[call] + duration_ns
-            ):
+            waited = ops.end_ns[copy] <= calls.start_ns[call] + duration_ns
+            if waited and _blocks(name, ops.name[copy]):
                 # the launch takes no time of its own: the call spends it waiting for the copy
                 add(call, "launch", 0, None)
                 add(call, "sync", duration_ns, copy)
@@ -116,30 +114,15 @@ def host_side(calls: Calls, ops: GpuOps, records: Sequence[SyncRecord]) -> HostS
             record = record_of.get(int(calls.correlation[call]))
             add(call, "sync", duration_ns, _awaited(record, call, calls, call_of, streams, devices))
 
-    waits: dict[str, list[int]] = {"op": [], "on": []}
-    n_impossible = 0
-    for record in records:
-        if record.kind != "stream wait event":
-            continue
-        wait, recorded = call_of.get(record.correlation), call_of.get(record.recorded_correlation)
-        if wait is None or recorded is None:
-            continue
-        before = streams.last_before((record.device, record.recorded_stream), int(calls.start_ns[recorded]))
-        after = streams.first_after((record.device, record.stream), int(calls.start_ns[wait]))
-        if before is None or after is None or record.stream == record.recorded_stream:
-            continue
-        if ops.end_ns[before] > ops.start_ns[after]:
-            n_impossible += 1
-            continue
-        waits["op"].append(after)
-        waits["on"].append(before)
+    waits = sorted(set(_event_waits(records, calls, call_of, streams)))
+    possible = [(op, on) for op, on in waits if ops.end_ns[on] <= ops.start_ns[op]]
     return HostSide(
         host=host,
-        waits=waits,
+        waits={"op": [op for op, _ in possible], "on": [on for _, on in possible]},
         op_host=np.asarray([row_of_call.get(call, -1) for call in op_call.tolist()], dtype=np.int64),
         launched_ns=launched_ns,
         n_lost=_n_lost(calls, ops_of),
-        n_impossible_waits=n_impossible,
+        n_impossible_waits=len(waits) - len(possible),
     )
 
 
@@ -153,10 +136,27 @@ def _call_by_correlation(calls: Calls) -> dict[int, int]:
     return found
 
 
-def _blocks(name: str, to_pageable: bool) -> bool:
-    """Whether a copy call returns after its copy only: the synchronous forms, ``hipMemcpyWithStream``, and
-    any copy into pageable host memory (CUDA Runtime API, "API synchronization behavior")."""
-    return bool(_COPY.match(name)) and (to_pageable or "Async" not in name)
+def _event_waits(
+    records: Sequence[SyncRecord], calls: Calls, call_of: dict[int, int], streams: _Queues
+) -> Iterator[tuple[int, int]]:
+    """(operation, operation it waits for): the first one launched on the waiting stream after the wait, and
+    the last one launched on the recorded stream before the event was recorded."""
+    for record in records:
+        wait, recorded = call_of.get(record.correlation), call_of.get(record.recorded_correlation)
+        if record.kind != "stream wait event" or wait is None or recorded is None:
+            continue
+        op = streams.first_after((record.device, record.stream), int(calls.start_ns[wait]))
+        on = streams.last_before((record.device, record.recorded_stream), int(calls.start_ns[recorded]))
+        if op is not None and on is not None and record.stream != record.recorded_stream:
+            yield op, on
+
+
+def _blocks(call: str, copy: str) -> bool:
+    """Whether a copy call returns only after its copy (CUDA Runtime API, "API synchronization behavior"): the
+    synchronous forms, ``hipMemcpyWithStream``, and any copy to pageable host memory; none inside the GPU."""
+    if not _COPY.match(call) or "DtoD" in copy:
+        return False
+    return "Async" not in call or "-> Pageable" in copy
 
 
 def _awaited(

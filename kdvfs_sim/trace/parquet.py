@@ -12,12 +12,12 @@ Reading gives back exactly what was written.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import polars as pl
 
 from kdvfs_sim.core.clocks import Clocks
@@ -49,9 +49,9 @@ _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
 _DAMAGE: Final = (
     pl.exceptions.PolarsError,
     pl.exceptions.PanicException,
+    msgspec.DecodeError,
     OSError,
     ValueError,
-    KeyError,
     TypeError,
 )
 
@@ -76,22 +76,23 @@ def write_parquet(trace: Trace, path: Path) -> None:
         how="diagonal",
     )
     with atomic_write(path) as file:
-        long.write_parquet(file, metadata={_KEY: json.dumps(_header(trace))})
+        long.write_parquet(file, metadata={_KEY: msgspec.json.encode(_header(trace)).decode()})
 
 
 def read_parquet(path: Path) -> Trace:
     """Read back what ``write_parquet`` wrote. Raises TraceFormatError for anything else."""
-    header = _read_header(path)
-    if header is None:
-        raise TraceFormatError(str(path), "a Parquet file, but not one written by kdvfs; use kdvfs import")
-    version = header.get("schema")
-    if version != SCHEMA_VERSION:
-        raise TraceFormatError(
-            str(path),
-            f"trace schema {version!r} of kdvfs {header.get('version')}; "
-            f"this is kdvfs {__version__}, which reads schema {SCHEMA_VERSION}",
-        )
+    text = _header_text(path)
+    if text is None:
+        raise TraceFormatError(str(path), "a Parquet file, but not a trace written by kdvfs")
     try:
+        found = msgspec.json.decode(text, type=_Version)
+        if found.schema != SCHEMA_VERSION:
+            raise TraceFormatError(
+                str(path),
+                f"trace schema {found.schema!r} of kdvfs {found.version}; "
+                f"this is kdvfs {__version__}, which reads schema {SCHEMA_VERSION}",
+            )
+        header = msgspec.json.decode(text, type=_Header)
         long = pl.read_parquet(path)
         tables = {
             name: long.filter(table=name).select(
@@ -105,7 +106,15 @@ def read_parquet(path: Path) -> Trace:
             host=tables["host"],
             waits=tables["waits"],
             ranges=tables["ranges"],
-            **_fields(header),
+            device_names=header.device_names,
+            recorded_clocks=Clocks.parse(header.recorded_clocks),
+            format=header.format,
+            source=header.source,
+            origin_unix_ns=header.origin_unix_ns,
+            complete=header.complete,
+            cross_stream_unknown=header.cross_stream_unknown,
+            repairs=header.repairs,
+            quarantined=header.quarantined,
         )
     except InputError:
         raise
@@ -116,7 +125,7 @@ def read_parquet(path: Path) -> Trace:
 def is_kdvfs_parquet(path: Path) -> bool:
     """Whether the file says that kdvfs wrote it."""
     try:
-        return _read_header(path) is not None
+        return _header_text(path) is not None
     except TraceFormatError:
         return False
 
@@ -139,27 +148,42 @@ class ParquetReader:
         return read_parquet(path)
 
 
-def _header(trace: Trace) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA_VERSION,
-        "version": __version__,
-        "format": trace.format,
-        "source": trace.source,
-        "device_names": {str(device): name for device, name in trace.device_names.items()},
-        "recorded_clocks": str(trace.recorded_clocks),
-        "origin_unix_ns": trace.origin_unix_ns,
-        "complete": trace.complete,
-        "cross_stream_unknown": trace.cross_stream_unknown,
-        "repairs": dict(trace.repairs),
-        "quarantined": dict(trace.quarantined),
-    }
+class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What is said once about a recording. ``schema`` and ``version`` stand first: they tell whether the rest
+    can be understood."""
+
+    schema: int
+    version: str
+    format: str
+    source: str
+    device_names: dict[int, str]
+    recorded_clocks: str
+    origin_unix_ns: int | None
+    complete: bool
+    cross_stream_unknown: bool
+    repairs: dict[str, int]
+    quarantined: dict[str, int]
 
 
-def _fields(header: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in header.items() if key not in ("schema", "version")}
-    kept["device_names"] = {int(device): name for device, name in header["device_names"].items()}
-    kept["recorded_clocks"] = Clocks.parse(header["recorded_clocks"])
-    return kept
+class _Version(msgspec.Struct):
+    schema: Any = None
+    version: Any = None
+
+
+def _header(trace: Trace) -> _Header:
+    return _Header(
+        schema=SCHEMA_VERSION,
+        version=__version__,
+        format=trace.format,
+        source=trace.source,
+        device_names=dict(trace.device_names),
+        recorded_clocks=str(trace.recorded_clocks),
+        origin_unix_ns=trace.origin_unix_ns,
+        complete=trace.complete,
+        cross_stream_unknown=trace.cross_stream_unknown,
+        repairs=dict(trace.repairs),
+        quarantined=dict(trace.quarantined),
+    )
 
 
 def _kind(row: Mapping[str, Any]) -> KernelKind:
@@ -167,13 +191,11 @@ def _kind(row: Mapping[str, Any]) -> KernelKind:
     return KernelKind(**{**row, "grid": grid, "block": block})
 
 
-def _read_header(path: Path) -> dict[str, Any] | None:
+def _header_text(path: Path) -> str | None:
     try:
-        text = pl.read_parquet_metadata(path).get(_KEY)
-        header = None if text is None else json.loads(text)
+        return pl.read_parquet_metadata(path).get(_KEY)
     except _DAMAGE as error:
         raise TraceFormatError(str(path), f"not a readable Parquet file ({_one_line(error)})") from None
-    return header if isinstance(header, dict) else None
 
 
 def _one_line(error: BaseException) -> str:
