@@ -146,7 +146,7 @@ class ArmedGuardian:
         )
         answer = self._line.receive(_ARM_TIMEOUT_S)
         if answer is None or "refused" in answer:
-            self._line.close()  # which also ends a guardian that was only slow
+            self._part(_ANSWER_TIMEOUT_S)  # which also ends a guardian that was only slow
             reason = "it did not start; see " + str(_log(folder)) if answer is None else answer["refused"]
             raise DeviceError(f"{opened.device.uuid}: no guardian, so no control of clocks: {reason}")
         self.pid: int = answer["armed"]
@@ -168,7 +168,6 @@ class ArmedGuardian:
             return
         answer = self._ask({"do": "release"}, _RELEASE_TIMEOUT_S)
         self._released = True
-        self._line.close()
         device = self._opened.device
         if answer is None or "release" not in answer:
             from kdvfs_hw.nvml_control import release_clocks
@@ -177,15 +176,20 @@ class ArmedGuardian:
             complete, outcome = release.complete, str(release)
         else:
             complete, outcome = answer["complete"], answer["release"]
-        if complete:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_ANSWER_TIMEOUT_S)
-            return
-        _UNWAITED.append(self._process)  # it goes on trying, also when this process has ended
-        raise DeviceError(
-            f"{device.uuid}: clocks may still be locked: {outcome}; run "
-            f"kdvfs hw reset --device {self._opened.reference} {ALLOW_OPTION}"
-        )
+        # an incomplete release is tried again by the guardian alone, also when this process has ended
+        self._part(_ANSWER_TIMEOUT_S if complete else 0.0)
+        if not complete:
+            raise DeviceError(
+                f"{device.uuid}: clocks may still be locked: {outcome}; run "
+                f"kdvfs hw reset --device {self._opened.reference} {ALLOW_OPTION}"
+            )
+
+    def _part(self, wait_s: float) -> None:
+        self._line.close()
+        try:
+            self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            _UNWAITED.append(self._process)
 
     def _told(self, what: str, clocks: Clocks) -> None:
         if self._released or os.getpid() != self._owner:
