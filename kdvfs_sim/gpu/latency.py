@@ -96,7 +96,6 @@ def roofline_share(
     typical_ns: Floats,
     tensor: npt.NDArray[np.bool_],
     sm_mhz: Floats,
-    level: Level = "nominal",
 ) -> Floats:
     """(n_kinds,) compute shares from FLOPs and bytes per launch; NaN where they explain too little.
 
@@ -109,15 +108,21 @@ def roofline_share(
     dram = gpu.get("rates.dram_bytes_per_clock")
     if dram is None:
         return share
-    spread = {"low": 1.0 / ROOFLINE_SPREAD, "nominal": 1.0, "high": ROOFLINE_SPREAD}[level]
     memory_ns = n_bytes / dram.value / gpu.default_memory_mhz * 1e3
-    for path, applies in (("vector", np.ones_like(tensor)), ("tensor", tensor)):
-        rate = gpu.get(f"rates.{path}_flop_per_clock")
+    for units, applies in (("vector", np.ones_like(tensor)), ("tensor", tensor)):
+        rate = gpu.get(f"rates.{units}_flop_per_clock")
         if rate is None:
             continue
         sm_ns = flops / rate.value / sm_mhz * 1e3
         with np.errstate(invalid="ignore"):
             explains = applies & (np.maximum(sm_ns, memory_ns) >= ROOFLINE_MIN_EXPLAINED * typical_ns)
-        sm_bound = spread * np.maximum(sm_ns, memory_ns * copy / (1.0 - copy))[explains]
+        sm_bound = np.maximum(sm_ns, memory_ns * copy / (1.0 - copy))[explains]
         share[explains] = sm_bound / (sm_bound + memory_ns[explains])
     return share
+
+
+def spread_share(share: Floats, level: Level) -> Floats:
+    """The end of a roofline's range: SM-bound over memory-bound time off by ROOFLINE_SPREAD."""
+    factor = {"low": 1.0 / ROOFLINE_SPREAD, "nominal": 1.0, "high": ROOFLINE_SPREAD}[level]
+    spread: Floats = factor * share / (factor * share + 1.0 - share)
+    return spread

@@ -14,7 +14,14 @@ from kdvfs_sim.core.errors import InputError, UnknownKernelError, UnsupportedClo
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.gpu.facts import GpuFacts, Level, MemoryClock
 from kdvfs_sim.gpu.governor import Rows, cap_position, effective_position, position
-from kdvfs_sim.gpu.latency import DEFAULT_EXPONENT, Floats, LatencyParameters, roofline_share, unit_latency
+from kdvfs_sim.gpu.latency import (
+    DEFAULT_EXPONENT,
+    Floats,
+    LatencyParameters,
+    roofline_share,
+    spread_share,
+    unit_latency,
+)
 from kdvfs_sim.gpu.points import OperatingPoints, operating_points, uses_tensor_units
 from kdvfs_sim.gpu.power import GpuPower, PowerParameters, gpu_power, unit_power
 
@@ -94,20 +101,10 @@ def analytic_model(
         )
     typical_ns = np.maximum(typical_ns, 1.0)
     shared = gpu_power(gpu, corner)
-    points = operating_points(gpu, kinds, shared, corner)
-    share = roofline_share(
-        gpu,
-        flops=np.array([np.nan if kind.flops is None else kind.flops for kind in kinds], dtype=np.float64),
-        n_bytes=np.array([np.nan if kind.bytes is None else kind.bytes for kind in kinds], dtype=np.float64),
-        typical_ns=typical_ns,
-        tensor=uses_tensor_units(kinds),
-        sm_mhz=points.sm_mhz,
-        level=corner,
-    )
-    # a roofline refines a category's share; it makes no constant kind depend on clocks
-    refined = np.isfinite(share) & np.isfinite(points.compute_share) & ~points.by_name
+    points, roofline = _points(gpu, kinds, typical_ns, shared, corner)
+    refined = np.isfinite(roofline)
     latency = unit_latency(
-        np.where(refined, share, points.compute_share),
+        np.where(refined, spread_share(roofline, corner), points.compute_share),
         points.fixed_share,
         points.sm_mhz,
         gpu.default_memory_mhz,
@@ -145,9 +142,39 @@ def with_power(
         assumed=(
             *gpu.assumed(["clocks.", "power.", "voltage.", "latency.", *points.prefixes]),
             *((f"{gpu.slug}.roofline",) if roofline else ()),
+            *((f"{gpu.slug}.occupancy",) if (points.occupancy < 1.0).any() else ()),
             f"{gpu.slug}.auto_resolved_by_governor",
         ),
     )
+
+
+def _points(
+    gpu: GpuFacts, kinds: Sequence[KernelKind], typical_ns: Floats, shared: GpuPower, corner: Level
+) -> tuple[OperatingPoints, Floats]:
+    """Operating points, and compute shares by roofline (NaN where the entry's own are used).
+
+    A roofline refines a category's share; it makes no constant kind depend on clocks and overrides
+    nothing that is known of a kernel by name. A GEMM or attention kernel that it finds
+    memory-bound, such as a GEMM of few rows, runs and draws as a copy does.
+    """
+    flops, n_bytes = (
+        np.array([np.nan if count is None else count for count in counts], dtype=np.float64)
+        for counts in ([kind.flops for kind in kinds], [kind.bytes for kind in kinds])
+    )
+    tensor = uses_tensor_units(kinds)
+
+    def shares(points: OperatingPoints) -> Floats:
+        share = roofline_share(
+            gpu, flops=flops, n_bytes=n_bytes, typical_ns=typical_ns, tensor=tensor, sm_mhz=points.sm_mhz
+        )
+        own = points.by_name | ~np.isfinite(points.compute_share)
+        return np.where(own, np.nan, share)
+
+    points = operating_points(gpu, kinds, shared, corner)
+    memory_bound = tensor & (shares(points) < 0.5)
+    if memory_bound.any() and gpu.get("category.copy.power_w") is not None:
+        points = operating_points(gpu, kinds, shared, corner, like_copies=memory_bound)
+    return points, shares(points)
 
 
 def default_limit_w(gpu: GpuFacts) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +18,7 @@ from kdvfs_sim.gpu.latency import Floats
 from kdvfs_sim.gpu.power import GpuPower
 
 TENSOR_CATEGORIES: Final = ("gemm", "attention")
+_COPY: Final = "category.copy"
 _OPPOSITE: Final[dict[Level, Level]] = {"low": "high", "nominal": "nominal", "high": "low"}
 
 
@@ -26,7 +28,8 @@ class OperatingPoints:
 
     ``paths``: where the entry describes the kind, ``kernel.<pattern>`` or ``category.<category>``;
     '' for nowhere. At ``sm_mhz`` and the default memory clock it draws ``power_w``. Unknown is NaN:
-    a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w`` gives a null energy.
+    a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w`` gives a null
+    energy. ``occupancy``: share of the SMs that the kernel fills, already in ``power_w``.
     """
 
     paths: tuple[str, ...]
@@ -35,6 +38,7 @@ class OperatingPoints:
     compute_share: Floats
     fixed_share: Floats
     work_share: Floats
+    occupancy: Floats
 
     @property
     def by_name(self) -> npt.NDArray[np.bool_]:
@@ -48,13 +52,22 @@ class OperatingPoints:
 
 
 def operating_points(
-    gpu: GpuFacts, kinds: Sequence[KernelKind], shared: GpuPower, level: Level
+    gpu: GpuFacts,
+    kinds: Sequence[KernelKind],
+    shared: GpuPower,
+    level: Level,
+    *,
+    like_copies: npt.NDArray[np.bool_] | None = None,
 ) -> OperatingPoints:
     """Read the entry, each uncertain share at the end that ``level`` asks for (see ``analytic_model``).
 
+    A kernel of fewer blocks than the GPU has SMs leaves SMs idle: it draws that much less above
+    idle. ``like_copies`` (n_kinds,): kernels to be described as copies, whatever their category.
     Raises InputError if a kernel is said to draw less than the idle GPU.
     """
     paths = tuple(_path(gpu, kind) for kind in kinds)
+    if like_copies is not None:
+        paths = tuple(_COPY if like else path for path, like in zip(paths, like_copies, strict=True))
     points = {path: _point(gpu, path, level) for path in dict.fromkeys(paths)}
     for path, (sm_mhz, power_w, *_) in points.items():
         idle_w = float(shared.idle_w(sm_mhz, gpu.default_memory_mhz))
@@ -64,18 +77,28 @@ def operating_points(
             )
     table = np.array([points[path] for path in paths], dtype=np.float64).reshape(len(paths), 5)
     constant = [kind.op_class != "kernel" or kind.category == "communication" for kind in kinds]
+    idle = shared.idle_w(table[:, 0], gpu.default_memory_mhz)
+    occupancy = _occupancy(gpu, kinds)
     return OperatingPoints(
         paths=paths,
         sm_mhz=table[:, 0],
-        power_w=table[:, 1],
+        power_w=idle + occupancy * (table[:, 1] - idle),
         compute_share=np.where(constant, np.nan, table[:, 2]),
         fixed_share=table[:, 3],
         work_share=table[:, 4],
+        occupancy=occupancy,
     )
 
 
 def uses_tensor_units(kinds: Sequence[KernelKind]) -> npt.NDArray[np.bool_]:
     return np.array([kind.category in TENSOR_CATEGORIES for kind in kinds], dtype=np.bool_)
+
+
+def _occupancy(gpu: GpuFacts, kinds: Sequence[KernelKind]) -> Floats:
+    """Share of the SMs that have a block; 1 where the launch geometry or the number of SMs is unknown."""
+    n_sm = gpu.value("rates.n_sm", 1.0)
+    n_blocks = np.array([math.inf if kind.grid is None else math.prod(kind.grid) for kind in kinds])
+    return np.clip(n_blocks / n_sm, 0.0, 1.0)
 
 
 def _path(gpu: GpuFacts, kind: KernelKind) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import Auto, ClockMhz, Clocks
 from kdvfs_sim.core.errors import ContractError, UsageError
@@ -16,22 +16,31 @@ from kdvfs_sim.core.protocols import SwitchingModel
 from kdvfs_sim.core.switching import PROTOCOLS, SwitchCost, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.facts import GpuFacts, Level
 
-_FREE: Final = SwitchCost(host_call_ns=0, switching_ns=0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainCost:
-    """One clock domain: the call blocks its caller, the change takes its time, up is not down."""
+    """One clock domain: the call blocks its caller, the change takes its time, up is not down.
+
+    Releasing to AUTO counts as up: the governor's own clock is the highest that is allowed.
+    """
 
     host_call_ns: int
     up_ns: int
     down_ns: int
 
-    def switching_ns(self, old: ClockMhz, new: ClockMhz) -> int:
-        """Releasing to AUTO counts as up: the governor's own clock is the highest that is allowed."""
-        if isinstance(new, Auto) or isinstance(old, Auto):
-            return self.up_ns if isinstance(new, Auto) else self.down_ns
-        return self.up_ns if new > old else self.down_ns
+    def between(self, old: ClockMhz, new: ClockMhz) -> tuple[int, int]:
+        """Host call and switching time of one change; both 0 for the same clock."""
+        if old == new:
+            return 0, 0
+        return self.host_call_ns, self.up_ns if _height(new) > _height(old) else self.down_ns
+
+    def table(self, clocks: Sequence[ClockMhz]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """``between`` for all pairs: two arrays of shape (n, n), rows old, columns new."""
+        height = np.array([_height(mhz) for mhz in clocks])
+        old, new = height[:, None], height[None, :]
+        changed = old != new
+        switching = np.where(new > old, self.up_ns, self.down_ns) * changed
+        return self.host_call_ns * changed.astype(np.int64), switching.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +56,23 @@ class DomainSwitching:
 
     def switch(self, old: Clocks, new: Clocks, /) -> SwitchCost:
         """The cost of asking for ``new`` when ``old`` is what was asked for last."""
-        if old == new:
-            return _FREE
-        changed = [
-            (domain.host_call_ns, domain.switching_ns(before, after))
-            for domain, before, after in (
-                (self.sm, old.sm_mhz, new.sm_mhz),
-                (self.memory, old.mem_mhz, new.mem_mhz),
-            )
-            if before != after
-        ]
+        sm_call, sm_switching = self.sm.between(old.sm_mhz, new.sm_mhz)
+        memory_call, memory_switching = self.memory.between(old.mem_mhz, new.mem_mhz)
         return SwitchCost(
-            host_call_ns=sum(call for call, _ in changed),
-            switching_ns=max(switching for _, switching in changed),
+            host_call_ns=sm_call + memory_call, switching_ns=max(sm_switching, memory_switching)
+        )
+
+    def table(self, clocks: Sequence[Clocks]) -> SwitchTable:
+        """``switch`` for all pairs at once."""
+        sm_call, sm_switching = self.sm.table([pair.sm_mhz for pair in clocks])
+        memory_call, memory_switching = self.memory.table([pair.mem_mhz for pair in clocks])
+        n = len(clocks)
+        return SwitchTable(
+            host_call_ns=sm_call + memory_call,
+            switching_ns=np.maximum(sm_switching, memory_switching),
+            stall_ns=np.zeros((n, n), dtype=np.int64),
+            extra_energy_j=np.zeros((n, n)),
+            assumed=self.assumed,
         )
 
 
@@ -74,7 +87,8 @@ def switching_model(gpu: GpuFacts, level: Level = "nominal") -> DomainSwitching:
         memory = _domain(gpu, "switching.memory", level)
     else:
         memory = DomainCost(host_call_ns=sm.host_call_ns, up_ns=0, down_ns=0)
-    return DomainSwitching(sm=sm, memory=memory, assumed=gpu.assumed(["switching."]))
+    paths = ["switching.sm.", "switching.memory."] if gpu.requestable_memory() else ["switching.sm."]
+    return DomainSwitching(sm=sm, memory=memory, assumed=gpu.assumed(paths))
 
 
 def tabulate(model: SwitchingModel, clocks: Sequence[Clocks]) -> SwitchTable:
@@ -82,6 +96,8 @@ def tabulate(model: SwitchingModel, clocks: Sequence[Clocks]) -> SwitchTable:
 
     Raises ContractError, naming the pair, if an answer is not what the Protocol promises.
     """
+    if type(model) is DomainSwitching:
+        return model.table(clocks)
     n = len(clocks)
     host_call_ns, switching_ns, stall_ns = (np.zeros((n, n), dtype=np.int64) for _ in range(3))
     extra_energy_j = np.zeros((n, n))
@@ -126,6 +142,10 @@ def dynamic_governor(gpu: GpuFacts) -> DynamicGovernor | None:
         steps=round(gpu.value("governor.steps", 4)),
         overshoot=gpu.value("governor.overshoot", 0.0),
     )
+
+
+def _height(mhz: ClockMhz) -> float:
+    return math.inf if isinstance(mhz, Auto) else mhz
 
 
 def _domain(gpu: GpuFacts, path: str, level: Level) -> DomainCost:

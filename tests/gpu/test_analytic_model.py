@@ -206,6 +206,33 @@ def test_a_roofline_changes_the_split_and_is_flagged() -> None:
     assert "h200.roofline" not in cost_table(gpu, [plain], [1.2e5]).assumed
 
 
+def test_a_memory_bound_gemm_runs_and_draws_as_a_copy_does() -> None:
+    gpu = load_gpu("h200")
+    kinds = [
+        KernelKind(name="decode", category="gemm", flops=4.3e9, bytes=5.4e8, grid=(132, 1, 1)),
+        KernelKind(name="copy", category="copy"),
+        KernelKind(name="prefill", category="gemm", flops=1.1e12, bytes=4e8, grid=(132, 1, 1)),
+    ]
+    costs = cost_table(gpu, kinds, [1.2e5, 1.2e5, 1.7e6])
+    assert costs.request_power_w[0, costs.auto] == pytest.approx(costs.request_power_w[1, costs.auto])
+    assert [costs.clocks[row].sm_mhz for row in costs.effective[:, costs.auto]] == [1980, 1980, 1485]
+
+
+def test_few_blocks_draw_little_and_are_not_capped() -> None:
+    gpu = load_gpu("h200")
+    kinds = [KernelKind(name=f"g{n}", category="gemm", grid=(n, 1, 1)) for n in (1, 33, 66, 132, 1000)]
+    costs = cost_table(gpu, kinds, [1e5] * 5)
+    above_idle = (
+        costs.power_w[:, costs.index(Clocks(1485, 3201))]
+        - costs.idle_power_w[costs.index(Clocks(1485, AUTO))]
+    )
+    np.testing.assert_allclose(above_idle / above_idle[-1], [1 / 132, 0.25, 0.5, 1.0, 1.0])
+    assert costs.clocks[costs.effective[0, costs.auto]].sm_mhz == 1980
+    assert costs.clocks[costs.effective[3, costs.auto]].sm_mhz == 1485
+    assert "h200.occupancy" in costs.assumed
+    assert "h200.occupancy" not in cost_table(gpu, kinds[3:], [1e5] * 2).assumed
+
+
 def test_copies_memory_sets_and_collectives_keep_their_time() -> None:
     kinds = [
         KernelKind(name="Memcpy HtoD (Pinned -> Device)", op_class="memcpy", bytes=1e6),
