@@ -44,6 +44,10 @@ _NOT_A_NUMBER: Final = re.compile(
 )
 
 
+# what msgspec raises for text that is not JSON; on bad UTF-8 it depends on the version
+SYNTAX_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
+
+
 class Event(msgspec.Struct, gc=False):
     """One trace event. Types are not checked: a recording may put anything into a field nobody needs."""
 
@@ -135,7 +139,7 @@ class ChromeTrace:
             for match in _EVENTS_KEY.finditer(self._buffer, searched):
                 try:
                     self._add_metadata(self._buffer[start : match.end()] + b"]}")
-                except (msgspec.DecodeError, RecursionError):
+                except (*SYNTAX_ERRORS, RecursionError):
                     continue  # these bytes stand inside something else
                 self._consume(match.end())
                 return True
@@ -150,7 +154,7 @@ class ChromeTrace:
         if is_object:
             try:
                 self._add_metadata(b'{"":0' + tail if tail.startswith(b",") else b"{" + tail)
-            except (msgspec.DecodeError, RecursionError) as error:
+            except (*SYNTAX_ERRORS, RecursionError) as error:
                 raise self._truncated(f"the metadata after the events is incomplete ({error})") from None
         elif tail:
             raise TraceFormatError(str(self.path), f"{len(tail)} bytes follow the closed list of events")
@@ -158,7 +162,7 @@ class ChromeTrace:
     def _add_metadata(self, text: bytes) -> None:
         try:
             metadata = _metadata.decode(text)
-        except msgspec.DecodeError:
+        except SYNTAX_ERRORS:
             metadata = _metadata.decode(repair(text, self.repairs))
         # a copy each: a Raw keeps all the text it was decoded from alive
         self.metadata |= {
@@ -177,14 +181,12 @@ class ChromeTrace:
         try:
             try:
                 return _decode_list(text, close)
-            except msgspec.ValidationError:
-                raise
-            except msgspec.DecodeError as error:
+            except SYNTAX_ERRORS as error:
                 strict_error = error
             decoded = _decode_list(repair(text, repairs), close)
         except msgspec.ValidationError as error:
             raise TraceFormatError(str(self.path), f"the list does not hold trace events: {error}") from None
-        except msgspec.DecodeError:
+        except SYNTAX_ERRORS:
             raise TraceFormatError(str(self.path), _located(strict_error, self._consumed)) from None
         except RecursionError:
             raise TraceFormatError(str(self.path), "an event is nested too deeply") from None
@@ -216,7 +218,7 @@ def _decode_list(text: bytes, close: bytes) -> tuple[list[Event], bytes | None] 
         return _events.decode(text[:end]), text[end:].removesuffix(close)
 
 
-def _located(error: msgspec.DecodeError, consumed: int) -> str:
+def _located(error: Exception, consumed: int) -> str:
     """The decoder's message with the place in the file's text; the decoder counts from the bracket before
     what was not consumed."""
     what, _, byte = str(error).removesuffix(")").partition(" (byte ")

@@ -13,7 +13,7 @@ from kdvfs_sim.core.kinds import Category, KernelKind
 from kdvfs_sim.trace.annotations import Marks, innermost_marked, iteration_values, pass_values, spans
 from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.categories import category_of
-from kdvfs_sim.trace.chrome import ChromeTrace, is_chrome_trace
+from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, ChromeTrace, is_chrome_trace
 from kdvfs_sim.trace.intervals import innermost
 from kdvfs_sim.trace.kineto_events import Int64s, KinetoEvents, whole
 from kdvfs_sim.trace.kineto_host import Calls, GpuOps, host_side
@@ -160,7 +160,7 @@ class _Recording:
                     block=block,
                     category=self.categories[shape],
                     flops=cost.flops if cost else None,
-                    bytes=cost.bytes if cost else n_bytes,
+                    bytes=cost.bytes if cost else n_bytes and float(n_bytes),
                 )
             )
         return kind.reshape(-1), kinds
@@ -170,23 +170,27 @@ class _Recording:
         launched, if it is the kernel that does the operator's work."""
         costs = np.zeros(self.start_ns.shape, dtype=np.int64)
         cpu_ops = self.events.cpu_ops
+        roles = [role for _, role, *_ in self.events.shapes]
         threads = np.asarray(self.launched.lane, dtype=np.int64)
         for thread in np.unique(threads).tolist():
             on_thread = np.flatnonzero(cpu_ops["thread"] == thread)
+            cost_of = np.append(cpu_ops["cost"][on_thread], 0)  # the last is for -1: inside no operator
             mine = threads == thread
             found = innermost(
                 cpu_ops["start_ns"][on_thread], cpu_ops["end_ns"][on_thread], self.launched.moment_ns[mine]
             )
             launched_in: dict[int, list[int]] = {}
-            for row, index in zip(self.launched.row[mine].tolist(), found.tolist(), strict=True):
-                if index >= 0 and cpu_ops["cost"][on_thread[index]]:
-                    launched_in.setdefault(int(on_thread[index]), []).append(row)
+            for row, cpu_op in zip(self.launched.row[mine].tolist(), found.tolist(), strict=True):
+                if cost_of[cpu_op] and roles[self.shape[row]] == "kernel":
+                    launched_in.setdefault(cpu_op, []).append(row)
             for cpu_op, rows in launched_in.items():
-                index = int(cpu_ops["cost"][cpu_op])
-                cost = self.events.costs[index]
-                if cost:
-                    shapes = [(row, int(self.shape[row])) for row in rows]
-                    costs[cost.kernels([(r, self.names[s], self.categories[s]) for r, s in shapes])] = index
+                cost = self.events.costs[cost_of[cpu_op]]
+                if cost is not None:
+                    shapes = self.shape[rows].tolist()
+                    kernels = [
+                        (r, self.names[s], self.categories[s]) for r, s in zip(rows, shapes, strict=True)
+                    ]
+                    costs[cost.kernels(kernels)] = cost_of[cpu_op]
         return costs
 
 
@@ -225,5 +229,5 @@ def _value(file: ChromeTrace, key: str) -> Any:
     raw = file.metadata.get(key)
     try:
         return None if raw is None else msgspec.json.decode(raw)
-    except (msgspec.DecodeError, RecursionError):
+    except (*SYNTAX_ERRORS, RecursionError):
         return None

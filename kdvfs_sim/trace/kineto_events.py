@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.trace.annotations import Annotation
-from kdvfs_sim.trace.chrome import Event, repair
+from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, Event, repair
 from kdvfs_sim.trace.exact import to_ns
 from kdvfs_sim.trace.kineto_host import SyncRecord
 from kdvfs_sim.trace.op_costs import OpCost, has_formula, op_cost
@@ -153,7 +153,9 @@ class KinetoEvents:
         elif device is None or stream is None or not -(2**31) <= device < 2**31:
             self.quarantined["no readable device or stream"] += 1
         else:
-            shape = (str(event.name), role, _triple(args.grid), _triple(args.block), whole(args.bytes))
+            n_bytes = whole(args.bytes)
+            n_bytes = n_bytes if n_bytes is not None and n_bytes >= 0 else None
+            shape = (str(event.name), role, _triple(args.grid), _triple(args.block), n_bytes)
             index = self.shapes.setdefault(shape, len(self.shapes))
             correlation = whole(args.correlation) or -1  # CUPTI and roctracer count from 1
             self.ops.add(index, device, stream, start_ns, duration_ns, correlation)
@@ -182,13 +184,13 @@ class KinetoEvents:
             return 0
         try:
             args = _op_args.decode(event.args)
-        except msgspec.DecodeError:
+            key = (name, bytes(args.dims), bytes(args.types), bytes(args.values))
+            if key not in self._cost_of:
+                dims, types, values = (msgspec.json.decode(text) if text else None for text in key[1:])
+                self.costs.append(op_cost(name, dims, types, values))
+                self._cost_of[key] = len(self.costs) - 1
+        except (*SYNTAX_ERRORS, RecursionError):
             return 0
-        key = (name, bytes(args.dims), bytes(args.types), bytes(args.values))
-        if key not in self._cost_of:
-            dims, types, values = (msgspec.json.decode(text) if text else None for text in key[1:])
-            self._cost_of[key] = len(self.costs)
-            self.costs.append(op_cost(name, dims, types, values))
         return self._cost_of[key]
 
     def _thread(self, tid: Any) -> int:
@@ -199,11 +201,11 @@ class KinetoEvents:
 def _decode_args(event: Event) -> _Args:
     try:
         return _args.decode(event.args)
-    except msgspec.DecodeError:
+    except (*SYNTAX_ERRORS, RecursionError):
         pass  # skipped until now, so not yet repaired
     try:
         return _args.decode(repair(bytes(event.args), Counter()))
-    except (msgspec.DecodeError, RecursionError):
+    except (*SYNTAX_ERRORS, RecursionError):
         return _Args()
 
 

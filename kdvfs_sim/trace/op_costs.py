@@ -267,13 +267,12 @@ def _fill(call: _Call) -> OpCost:
 
 
 def _reduce(call: _Call) -> OpCost:
-    """The whole tensor is read; what is written is smaller by the size of the dimensions summed over."""
+    """The whole tensor is read; what is written is smaller by the dimensions named in the second argument,
+    all of them if it names none."""
     x = call.tensor(0)
-    out = 0
-    if len(call.values) > 1 and call.values[1].startswith("["):
-        over = {axis % len(x.dims) for axis in call.ints(1)} if x.dims else set()
-        out = prod(size for axis, size in enumerate(x.dims) if axis not in over) * x.element_bytes
-    return OpCost(float(x.numel), float(x.n_bytes + out))
+    over = call.ints(1) if len(call.values) > 1 and call.values[1].startswith("[") else []
+    kept = set(range(len(x.dims))) - {axis % len(x.dims) for axis in over} if over else ()
+    return OpCost(float(x.numel), float(x.n_bytes + prod(x.dims[axis] for axis in kept) * x.element_bytes))
 
 
 def _index_select(call: _Call) -> OpCost:
@@ -283,46 +282,12 @@ def _index_select(call: _Call) -> OpCost:
     return OpCost(0.0, float(2 * moved + index.n_bytes))
 
 
-_POINTWISE: Final = [
-    "add",
-    "sub",
-    "rsub",
-    "mul",
-    "div",
-    "neg",
-    "abs",
-    "exp",
-    "log",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "pow",
-    "sin",
-    "cos",
-    "tanh",
-    "sigmoid",
-    "relu",
-    "gelu",
-    "silu",
-    "clamp",
-    "clamp_min",
-    "clamp_max",
-    "leaky_relu",
-    "hardtanh",
-    "hardswish",
-    "threshold_backward",
-    "gelu_backward",
-    "silu_backward",
-    "sigmoid_backward",
-    "tanh_backward",
-    "addcmul",
-    "addcdiv",
-    "lerp",
-    "where",
-    "maximum",
-    "minimum",
-    "masked_fill",
-]
+_POINTWISE: Final = (
+    "add", "sub", "rsub", "mul", "div", "neg", "abs", "exp", "log", "sqrt", "rsqrt", "reciprocal", "pow",
+    "sin", "cos", "tanh", "sigmoid", "relu", "gelu", "silu", "clamp", "clamp_min", "clamp_max", "leaky_relu",
+    "hardtanh", "hardswish", "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward",
+    "tanh_backward", "addcmul", "addcdiv", "lerp", "where", "maximum", "minimum", "masked_fill",
+)  # fmt: skip
 _FORMULAS: Final[dict[str, _Formula]] = {
     "mm": _matmul(0),
     "bmm": _matmul(0),

@@ -91,7 +91,9 @@ def test_streams_of_data() -> None:
         == 4 * n
     )
     assert cost("sum", [[16, 8], []], ["float", "ScalarList"], ["", "[0]", "True"]).bytes == 4 * (128 + 8)
-    assert cost("sum", [[16, 8], []], ["float", ""], ["", ""]).bytes == 4 * 128
+    for everything in ("[]", "", "None"):
+        assert cost("sum", [[16, 8], []], ["float", ""], ["", everything]).bytes == 4 * (128 + 1)
+    assert cost("mean", [[16, 8], []], ["float", "ScalarList"], ["", "[-1]"]).bytes == 4 * (128 + 16)
     assert cost(
         "index_select", [[1000, 64], [], [10]], [BF16, "Scalar", "long int"], ["", "0", ""]
     ).bytes == (2 * 10 * 64 * 2 + 80)
