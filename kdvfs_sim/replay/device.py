@@ -5,129 +5,154 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simpy.events import Event
-
 from kdvfs_sim.replay.governor import Governed
 from kdvfs_sim.replay.phases import ENDS, NEVER
 from kdvfs_sim.replay.plan import Request
-from kdvfs_sim.replay.states import STEADY
+from kdvfs_sim.replay.states import STEADY, Mode
 from kdvfs_sim.replay.switcher import DeviceCarry, Switcher
 
 if TYPE_CHECKING:
-    from kdvfs_sim.replay.engine import Engine
-
-
-class Running:
-    """An operation in progress; or, as a mark, the part of one that passes before ``op`` may start."""
-
-    __slots__ = ("end_ns", "kind", "left_ns", "op", "ratio")
-
-    def __init__(self, op: int, kind: int, work_ns: int) -> None:
-        self.op = op
-        self.kind = kind
-        self.left_ns = work_ns
-        self.ratio = 0.0  # until it is settled, left_ns is recorded time
-        self.end_ns = NEVER
-
-    def rescale(self, ratio: float, now: int, was_frozen: bool, frozen: bool) -> None:
-        """Go on at another speed: the arithmetic of docs/explanation/replay.md, shared with fast.py."""
-        old = self.ratio
-        left = self.left_ns if was_frozen or old == 0.0 else self.end_ns - now
-        if old == 0.0:
-            if ratio != 1.0:
-                left = round(left * ratio)
-        elif ratio != old:
-            left = round(left * (ratio / old))
-        self.ratio = ratio
-        self.left_ns = left
-        self.end_ns = NEVER if frozen and left else now + left
+    from kdvfs_sim.replay.engine import Due, Engine
 
 
 class Device:
-    """``log_ns``, ``log_state`` and ``log_ops`` are what happened: a State (its number) from a time on,
-    and the operations running in it, state after state."""
+    """``running``: operations in progress. ``marks``: operations whose predecessor still has a part to
+    make before they may start; that part passes like an operation of its own, in slot ``n_ops + op``.
+
+    ``log_ns``, ``log_state`` and ``log_ops`` are what happened: a State (its number) from a time on, and
+    the operations running in it, state after state.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_due",
+        "_due_ns",
+        "_end_callbacks",
+        "_frozen",
+        "_governed",
+        "_log_op",
+        "_log_state",
+        "_log_time",
+        "_mode",
+        "_n_ops",
+        "closed",
+        "engine",
+        "index",
+        "log_ns",
+        "log_ops",
+        "log_state",
+        "marks",
+        "running",
+        "switcher",
+        "touched",
+    )
 
     def __init__(self, engine: Engine, index: int, carry: DeviceCarry, requests: Sequence[Request]) -> None:
         self.engine = engine
         self.index = index
-        self.running: list[Running] = []
-        self.marks: list[Running] = []
-        self.dirty = False
+        self.running: list[int] = []
+        self.marks: list[int] = []
+        self.touched = True  # to be settled when nothing else is due in this nanosecond
+        self.closed = False  # being drained: nothing starts
         self.log_ns: list[int] = []
         self.log_state: list[int] = []
         self.log_ops: list[int] = []
-        self.switcher = Switcher(self, carry, requests)
-        self._governed = Governed(engine.governor, self, carry.row) if engine.governor else None
+        self._log_time = self.log_ns.append
+        self._log_state = self.log_state.append
+        self._log_op = self.log_ops.append
+        self._alone = engine.links.alone
+        self._n_ops = len(engine.links.kind)
+        self._mode: Mode | None = None
         self._frozen = False
-        self._due: Event | None = None
+        self._end_callbacks = [self._on_end]
+        self._due: Due | None = None
         self._due_ns = NEVER
-        self.touch()
+        self._governed = Governed(engine.governor, self, carry.row) if engine.governor else None
+        self.switcher = Switcher(self, carry, requests)
+        self.clocks_changed()
 
-    def touch(self) -> None:
-        """Settle this device when nothing else is due in this nanosecond."""
-        if not self.dirty:
-            self.dirty = True
-            self.engine.dirty.append(self)
+    def clocks_changed(self) -> None:
+        """Its clocks, requested or in force, or a stall are not what they were."""
+        self._mode = None
+        self.touched = True
 
     def settle(self, now: int) -> None:
         """Find the state that holds from now on, and with it the end of everything that runs."""
-        self.dirty = False
-        engine, running, switcher = self.engine, self.running, self.switcher
-        if len(running) == 1:
-            kinds: tuple[int, ...] = engine.links.alone[running[0].op]
+        self.touched = False
+        engine, running = self.engine, self.running
+        if not running:
+            kinds: tuple[int, ...] = ()
+        elif len(running) == 1:
+            kinds = self._alone[running[0]]
         else:
-            kinds = tuple([r.kind for r in running])
-        governed = STEADY
+            kinds = tuple([engine.links.kind[op] for op in running])
+        mode = self._mode
+        was_frozen = frozen = False
+        if mode is None:
+            was_frozen = self._frozen
+            mode = self._find_mode(kinds, now)
+            frozen = self._frozen
+        number, ratios = mode[kinds]
+        self._log_time(now)
+        self._log_state(number)
+        next_ns = NEVER
+        if running:
+            ratio_of, ends_at = engine.ratio, engine.ends_at
+            for i, op in enumerate(running):
+                ratio = ratios[i]
+                self._log_op(op)
+                if ratio_of[op] != ratio or frozen or was_frozen:
+                    end_ns = engine.rescale(op, ratio, now, was_frozen, frozen)
+                else:
+                    end_ns = ends_at[op]
+                if end_ns < next_ns:
+                    next_ns = end_ns
+            for op in self.marks:
+                slot = self._n_ops + op
+                ratio = ratio_of[engine.links.previous[op]]
+                next_ns = min(next_ns, engine.rescale(slot, ratio, now, was_frozen, frozen))
+        if next_ns != self._due_ns:  # one event in SimPy's queue is enough: the earliest end
+            self._due_ns = next_ns
+            self._due = None if next_ns == NEVER else engine.schedule(now, next_ns, ENDS, self._end_callbacks)
+
+    def _find_mode(self, kinds: tuple[int, ...], now: int) -> Mode:
+        switcher = self.switcher
+        self._frozen = switcher.stalls(now)
         if self._governed is not None:
             governed = self._governed.settle(kinds, switcher.row, now)
-        frozen = bool(switcher.in_flight) and switcher.stalls(now)
-        state = engine.states[switcher.requested, switcher.row, governed, frozen, kinds]
-        self.log_ns.append(now)
-        self.log_state.append(state.number)
-        was_frozen, self._frozen = self._frozen, frozen
-        for r, ratio in zip(running, state.ratios, strict=True):
-            self.log_ops.append(r.op)
-            if r.ratio != ratio or frozen or was_frozen:
-                r.rescale(ratio, now, was_frozen, frozen)
-        if self.marks:
-            ratio_of = {r.op: r.ratio for r in running}
-            for mark in self.marks:
-                mark.rescale(ratio_of[engine.links.previous[mark.op]], now, was_frozen, frozen)
-        self._expect_next_end()
+            return self.engine.states.mode(switcher.requested, switcher.row, governed, self._frozen)
+        mode = self.engine.states.mode(switcher.requested, switcher.row, STEADY, self._frozen)
+        if not self._frozen:
+            self._mode = mode
+        return mode
 
-    def _expect_next_end(self) -> None:
-        """Keep one event in SimPy's queue: the earliest end. Others are found when it has come."""
-        next_ns = NEVER
-        for r in self.running:
-            if r.end_ns < next_ns:
-                next_ns = r.end_ns
-        for r in self.marks:
-            if r.end_ns < next_ns:
-                next_ns = r.end_ns
-        if next_ns != self._due_ns:
-            self._due_ns = next_ns
-            self._due = None if next_ns == NEVER else self.engine.at(next_ns, ENDS, self._on_end)
-
-    def _on_end(self, event: Event) -> None:
-        if event is not self._due:
+    def _on_end(self, due: Due) -> None:
+        if due is not self._due:
             return  # speeds have changed since: what is next ends at another time
-        engine, now = self.engine, self._due_ns
+        engine, now = self.engine, due.at_ns
         self._due, self._due_ns = None, NEVER
-        ended, passed = self.running, self.marks
-        if len(ended) == 1 and not passed:
-            self.running = []
+        if len(self.running) == 1 and not self.marks:
+            ended, self.running = self.running, []
         else:
-            ended = [r for r in self.running if r.end_ns == now]
-            passed = [r for r in self.marks if r.end_ns == now]
-            self.running = [r for r in self.running if r.end_ns != now]
-            self.marks = [r for r in self.marks if r.end_ns != now]
+            ended = self._pass_marks_and_end(now)
         if ended:
-            self.touch()
-            self.switcher.some_ended(now)
-        else:
-            self._expect_next_end()
-        for r in passed:
-            engine.passed(r.op, now)
-        for r in ended:
-            engine.ended(r.op, now)
+            self.touched = True
+            if self.closed:
+                self.switcher.some_ended(now)
+            for op in ended:
+                engine.ended(op, now)
         engine.finish(now)
+
+    def _pass_marks_and_end(self, now: int) -> list[int]:
+        ends_at, n = self.engine.ends_at, self._n_ops
+        ended = [op for op in self.running if ends_at[op] == now]
+        passed = [op for op in self.marks if ends_at[n + op] == now]
+        self.running = [op for op in self.running if ends_at[op] != now]
+        self.marks = [op for op in self.marks if ends_at[n + op] != now]
+        if not ended:
+            rest = [*self.running, *(n + op for op in self.marks)]
+            self._due_ns = min(ends_at[slot] for slot in rest)
+            self._due = self.engine.at(self._due_ns, ENDS, self._on_end)
+        for op in passed:
+            self.engine.passed(op, now)
+        return ended

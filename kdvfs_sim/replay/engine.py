@@ -7,24 +7,26 @@ the timeline is computed from them afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+import bisect
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import simpy
-from simpy.events import Event, EventPriority
+from simpy.events import EventPriority
 
 from kdvfs_sim.core.errors import InvariantError, ScheduleError
 from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.switching import SwitchProtocol, SwitchTable
-from kdvfs_sim.replay.device import Device, Running
+from kdvfs_sim.replay.device import Device
 from kdvfs_sim.replay.host import UNKNOWN, LiveHost
-from kdvfs_sim.replay.phases import STARTS
+from kdvfs_sim.replay.phases import NEVER, REQUESTS, STARTS
 from kdvfs_sim.replay.plan import Request
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.states import States
 from kdvfs_sim.replay.switcher import DeviceCarry
 
 NOT_YET: Final = -1
+UNSETTLED: Final = 0.0  # the ratio of what has not been settled
 
 
 class Carry(NamedTuple):
@@ -35,27 +37,57 @@ class Carry(NamedTuple):
     late: tuple[tuple[int, int, int], ...] = ()
 
 
-class _Due(Event):
-    """An event that happens by itself at a time; a ``simpy.Timeout`` with a priority and one callback."""
+Callbacks: TypeAlias = Sequence[Callable[["Due"], None]]
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        delay_ns: int,
-        phase: EventPriority,
-        callback: Callable[[Event], None],
-        value: Any,
-    ) -> None:
-        self.env = env
-        self.callbacks = [callback]
-        self._ok = True
-        self._value = value
-        env.schedule(self, phase, delay_ns)
+
+class Due:
+    """An event as SimPy's queue wants it: a ``simpy.Timeout`` with a priority, and half as dear to make."""
+
+    __slots__ = ("at_ns", "callbacks", "value")
+    _ok: Final = True
+
+    at_ns: int
+    callbacks: Callbacks
+    value: Any
+
+
+_new_due: Final = Due.__new__
 
 
 class Engine:
     """Runs one iteration. Afterwards ``start_ns`` and ``end_ns`` hold every operation's times, the devices
     their logs and changes, ``n_events`` what SimPy was given to do."""
+
+    __slots__ = (
+        "_anchored",
+        "_done",
+        "_launch_held",
+        "_left",
+        "_needs",
+        "_next_time",
+        "_passed",
+        "_planned",
+        "_ready",
+        "_roots",
+        "_schedule",
+        "_start_callbacks",
+        "_waiting",
+        "device_of",
+        "devices",
+        "end_ns",
+        "ends_at",
+        "env",
+        "governor",
+        "host",
+        "left_ns",
+        "links",
+        "n_events",
+        "protocol",
+        "ratio",
+        "start_ns",
+        "states",
+        "switching",
+    )
 
     def __init__(
         self,
@@ -73,13 +105,19 @@ class Engine:
         self.switching = switching
         self.governor = governor
         self.env = simpy.Environment()
-        self.dirty: list[Device] = []
+        self._schedule: Callable[[Due, EventPriority, int], None] = self.env.schedule  # type: ignore[assignment]
+        self._start_callbacks = [self._on_start]
+        self._next_time = self.env.peek
         self.n_events = 1
         self.start_ns = [NOT_YET] * program.n_ops
         self.end_ns = [NOT_YET] * program.n_ops
         self._left = program.n_ops
         self._done = self.env.event()
-        self._planned = [NOT_YET] * program.n_ops  # when an operation is going to start, as known now
+        # by operation, and by n_ops + operation for the part of its predecessor that it waits for:
+        self.left_ns = [*self.links.duration_ns, *self.links.overlap_ns]  # recorded time until settled
+        self.ends_at = [NEVER] * (2 * program.n_ops)
+        self.ratio = [UNSETTLED] * (2 * program.n_ops)
+        self._planned = [NOT_YET] * program.n_ops  # when operations are going to start, as known now
         self._passed: set[int] = set()  # operations whose predecessor has come far enough
         self._ready: dict[int, int] = {}  # of drained anchors: when they could start if nobody drained
         self._anchored: dict[int, list[int]] = {}
@@ -88,8 +126,10 @@ class Engine:
                 self._anchored.setdefault(request.op, []).append(number)
         self._launch_held = self._launches_to_hold()
         self.host = LiveHost(self.links.host, self.end_ns, self._launch_held)
+        self._needs, self._roots = self.links.needs, self.host.roots
         self._waiting: dict[int, list[int]] = {}  # operations, by what blocks their launch
         self.devices = [Device(self, i, of_device, requests[i]) for i, of_device in enumerate(carry.devices)]
+        self.device_of = [self.devices[i] for i in self.links.device]
         for thread, moment_ns, delay_ns in carry.late:
             self.host.delay(thread, moment_ns, delay_ns)
 
@@ -112,62 +152,104 @@ class Engine:
         """
         for op in self.links.first:
             self.consider(op, 0)
+        self.at(NEVER, REQUESTS, self._on_nothing_left)
         self.finish(0)
-        try:
-            self.env.run(until=self._done)
-        except RuntimeError:
-            if not self._left:
-                raise
-            stuck = [d.switcher.stuck_at for d in self.devices if d.switcher.stuck_at is not None]
-            if not stuck:
-                raise InvariantError(f"replay: {self._left} operations wait for one another") from None
-            raise ScheduleError(
-                f"schedule request {stuck[0]}",
-                "what it has to wait for waits for another request; order requests as their anchors run",
-            ) from None
+        self.env.run(until=self._done)
+
+    def _on_nothing_left(self, _: Due) -> None:
+        """Nothing can happen any more, but operations are left. Raises."""
+        stuck = [d.switcher.stuck_at for d in self.devices if d.switcher.stuck_at is not None]
+        if not stuck:
+            raise InvariantError(f"replay: {self._left} operations wait for one another")
+        raise ScheduleError(
+            f"schedule request {stuck[0]}",
+            "what it has to wait for waits for another request; order requests as their anchors run",
+        )
 
     @property
     def now(self) -> int:
         return int(self.env.now)
 
-    def at(
-        self, time_ns: int, phase: EventPriority, callback: Callable[[Event], None], value: Any = None
-    ) -> Event:
+    def at(self, at_ns: int, phase: EventPriority, callback: Callable[[Due], None], value: Any = None) -> Due:
         """Have SimPy call back at a time."""
+        return self.schedule(self.now, at_ns, phase, [callback], value)
+
+    def schedule(
+        self,
+        now: int,
+        at_ns: int,
+        phase: EventPriority,
+        callbacks: Callbacks,
+        value: Any = None,
+    ) -> Due:
+        """The same where it counts: ``callbacks`` may be shared by many events."""
+        due = _new_due(Due)
+        due.at_ns = at_ns
+        due.callbacks = callbacks
+        due.value = value
+        self._schedule(due, phase, at_ns - now)
         self.n_events += 1
-        env = self.env
-        return _Due(env, time_ns - env.now, phase, callback, value)
+        return due
 
     def finish(self, now: int) -> None:
-        """End of a callback: if nothing else is due in this nanosecond, settle what it touched."""
-        dirty = self.dirty
-        if dirty and self.env.peek() > now:
-            for device in dirty:
-                device.settle(now)
-            dirty.clear()
+        """End of a callback: if nothing else is due in this nanosecond, settle what was touched in it."""
+        if self._next_time() > now:
+            for device in self.devices:
+                if device.touched:
+                    device.settle(now)
 
     # -- operations --------------------------------------------------------------------------------
 
+    def rescale(self, slot: int, ratio: float, now: int, was_frozen: bool, frozen: bool) -> int:
+        """Go on at another speed; returns the new end.
+
+        The arithmetic of docs/explanation/replay.md, shared with fast.py.
+        """
+        old = self.ratio[slot]
+        if old == UNSETTLED:
+            left = self.left_ns[slot]
+            if ratio != 1.0:
+                left = round(left * ratio)
+        else:
+            left = self.left_ns[slot] if was_frozen else self.ends_at[slot] - now
+            if ratio != old:
+                left = round(left * (ratio / old))
+        self.ratio[slot] = ratio
+        if frozen or was_frozen:
+            self.left_ns[slot] = left
+        end_ns = self.ends_at[slot] = NEVER if frozen and left else now + left
+        return end_ns
+
     def consider(self, op: int, now: int) -> None:
         """Start ``op``, or plan its start, if all that it waits for is known."""
-        if self.start_ns[op] != NOT_YET:
-            return
-        at_ns = self._ready_ns(op)
-        if at_ns == UNKNOWN:
-            self._planned[op] = NOT_YET
-        elif at_ns <= now:
+        if self.start_ns[op] == NOT_YET and self._may_start(op, now):
             self.start(op, now)
+
+    def _may_start(self, op: int, now: int) -> bool:
+        """Is all that ``op`` waits for met? If it is known when it will be, the start is planned;
+        if not, ``op`` is considered again when something of it has happened.
+
+        Called when its predecessor has started, and whenever something it waited for has happened.
+        """
+        special, after, after_lag_ns, root, root_lag_ns = self._needs[op]
+        at_ns = self._special_ready_ns(op) if special else self.end_ns[after] + after_lag_ns
+        launched = self._roots[root]
+        if launched == UNKNOWN:
+            at_ns = self._launched_ns(op, at_ns)
         else:
-            self._plan_start(op, at_ns)
-
-    def _plan_start(self, op: int, at_ns: int) -> None:
-        if self._planned[op] != at_ns:
+            launched += root_lag_ns
+            if launched > at_ns != UNKNOWN:
+                at_ns = launched
+        if at_ns > now:
             self._planned[op] = at_ns
-            self.at(at_ns, STARTS, self._on_start, op)
+            self.schedule(now, at_ns, STARTS, self._start_callbacks, op)
+            return False
+        self._planned[op] = NOT_YET
+        return at_ns != UNKNOWN
 
-    def _on_start(self, event: Event) -> None:
-        op, now = event._value, self.env.now
-        if self._planned[op] == now and self.start_ns[op] == NOT_YET:
+    def _on_start(self, due: Due) -> None:
+        op, now = due.value, due.at_ns
+        if self._planned[op] == now:
             self.start(op, now)
         self.finish(now)
 
@@ -175,75 +257,61 @@ class Engine:
         """All dependencies of ``op`` are met: start it, and what may start at once after it."""
         links = self.links
         while True:
-            device = self.devices[links.device[op]]
+            device = self.device_of[op]
             anchored = self._anchored.get(op) if self._anchored else None
             if anchored and self.protocol.drains:
                 device.switcher.trigger(anchored, now)
                 return
-            if device.switcher.closed:
+            if device.closed:
                 device.switcher.hold(op)
                 return
             self.start_ns[op] = now
-            device.running.append(Running(op, links.kind[op], links.duration_ns[op]))
-            device.touch()
+            self._planned[op] = NOT_YET
+            device.running.append(op)
+            device.touched = True
             if anchored:
                 device.switcher.trigger(anchored, now)
             if not links.early[op]:
                 return
             op = links.next[op]
-            at_ns = self._ready_ns(op)
-            if at_ns == UNKNOWN:
-                return
-            if at_ns > now:
-                self._plan_start(op, at_ns)
+            if not self._may_start(op, now):
                 return
 
-    def _ready_ns(self, op: int) -> int:
-        """When all that ``op`` waits for is met, or UNKNOWN; it is then considered again in time.
-
-        Called when its predecessor starts, and whenever something it waited for has happened.
-        """
+    def _special_ready_ns(self, op: int) -> int:
+        """The same without the launch, of an operation that waits for more than its predecessor's end."""
         links, end_ns = self.links, self.end_ns
         if links.overlap_ns[op] >= 0 and op not in self._passed:
-            self._mark(op)
+            device = self.device_of[op]
+            if op not in device.marks:
+                device.marks.append(op)
+                device.touched = True
             return UNKNOWN
         at_ns = links.not_before_ns[op]
         after = links.after[op]
         if after >= 0:
-            end = end_ns[after]
-            if end == NOT_YET:
+            if end_ns[after] == NOT_YET:
                 return UNKNOWN
-            at_ns = end + links.after_lag_ns[op]
-        if links.waits and op in links.waits:
-            for on, lag_ns in links.waits[op]:
-                if end_ns[on] == NOT_YET:
-                    return UNKNOWN
-                at_ns = max(at_ns, end_ns[on] + lag_ns)
-        launch = links.launch[op]
-        if launch >= 0:
-            launched = self.host.starts[launch]
-            if launched == UNKNOWN:
-                launched = self.host.start_of(launch)
-                if launched == UNKNOWN:
-                    if self.host.blocked_by != ~launch or self._launch_held.get(launch) != op:
-                        self._waiting.setdefault(self.host.blocked_by, []).append(op)
-                        return UNKNOWN
-                    launched = self.host.reached[launch]
-                    self._ready[op] = launched + links.launch_lag_ns[op]
-                    return max(at_ns, launched)
-            launched += links.launch_lag_ns[op]
-            if launched > at_ns:
-                at_ns = launched
+            at_ns = end_ns[after] + links.after_lag_ns[op]
+        for on, lag_ns in links.waits.get(op, ()):
+            if end_ns[on] == NOT_YET:
+                return UNKNOWN
+            at_ns = max(at_ns, end_ns[on] + lag_ns)
         return at_ns
 
-    def _mark(self, op: int) -> None:
-        """Let the part of the predecessor pass that has to pass before ``op`` may start."""
-        links = self.links
-        previous = links.previous[op]
-        device = self.devices[links.device[op]]
-        if all(mark.op != op for mark in device.marks):
-            device.marks.append(Running(op, links.kind[previous], links.overlap_ns[op]))
-            device.touch()
+    def _launched_ns(self, op: int, at_ns: int) -> int:
+        """When ``op`` is launched and may start, at ``at_ns`` or later, or UNKNOWN."""
+        launch, host = self.links.launch[op], self.host
+        if launch < 0 or at_ns == UNKNOWN:
+            return at_ns
+        launched = host.start_of(launch)
+        if launched != UNKNOWN:
+            return max(at_ns, launched + self.links.launch_lag_ns[op])
+        if host.blocked_by == ~launch and self._launch_held[launch] == op:
+            # the request has to be made first, and that is when the host gets there
+            self._ready[op] = host.reached[launch] + self.links.launch_lag_ns[op]
+            return max(at_ns, host.reached[launch])
+        self._waiting.setdefault(host.blocked_by, []).append(op)
+        return UNKNOWN
 
     def passed(self, op: int, now: int) -> None:
         """The predecessor of ``op`` has come as far as it had when ``op`` started in the recording."""
@@ -257,10 +325,14 @@ class Engine:
         self._left -= 1
         if not self._left:
             self._done.succeed()
-        for later in links.on_end[op]:
-            previous = links.previous[later]
-            if previous < 0 or self.start_ns[previous] != NOT_YET:
-                self.consider(later, now)
+        follower = links.follower[op]
+        if follower >= 0 and self._may_start(follower, now):
+            self.start(follower, now)
+        if op in links.on_end:
+            for later in links.on_end[op]:
+                previous = links.previous[later]
+                if previous < 0 or self.start_ns[previous] != NOT_YET:
+                    self.consider(later, now)
         if self._waiting:
             for later in self._waiting.pop(op, ()):
                 self.consider(later, now)
@@ -270,21 +342,22 @@ class Engine:
     def requests_done(self, op: int, now: int) -> None:
         """The device reopens for ``op``, whose requests it was drained for."""
         del self._anchored[op]
-        at_ns = max(now, self._ready.get(op, now))
+        at_ns = self._ready.get(op, now)
         if at_ns > now:
-            self._plan_start(op, at_ns)
+            self._planned[op] = at_ns
+            self.at(at_ns, STARTS, self._on_start, op)
         else:
             self.start(op, now)
 
     def block_thread(self, op: int, now: int, delay_ns: int) -> None:
         """The thread that launched ``op`` makes a clock request."""
         launch = self.links.launch[op]
-        if launch < 0 or launch in self._launch_held:
-            return
-        for action in self.host.delay(self.links.host.thread[launch], now, delay_ns):
-            for later in self.links.ops_of_launch.get(action, ()):
-                if self._planned[later] != NOT_YET:
-                    self.consider(later, now)
+        if launch >= 0 and launch not in self._launch_held:
+            self.host.delay(self.links.host.thread[launch], now, delay_ns)
+            for ops in self.links.ops_of_stream:
+                at = bisect.bisect_left(ops, True, key=lambda later: self.start_ns[later] == NOT_YET)
+                if at < len(ops) and self._planned[ops[at]] != NOT_YET:
+                    self.consider(ops[at], now)
 
     def release_thread(self, op: int, at_ns: int) -> None:
         """The thread held before the launch of ``op`` goes on."""

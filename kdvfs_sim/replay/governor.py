@@ -9,9 +9,8 @@ from kdvfs_sim.replay.phases import CLOCKS
 from kdvfs_sim.replay.states import States
 
 if TYPE_CHECKING:
-    from simpy.events import Event
-
     from kdvfs_sim.replay.device import Device
+    from kdvfs_sim.replay.engine import Due
 
 
 class Governed:
@@ -51,7 +50,7 @@ class Governed:
             not self._governor.sense_ns and moves(self._governor, self._states, self.row, target)[-1][0] == 0
         )
 
-    def _on_sense(self, _: Event) -> None:
+    def _on_sense(self, _: Due) -> None:
         engine = self._device.engine
         self._sensing = False
         target = self._states.resolve(self._kinds, self._lock)
@@ -62,12 +61,12 @@ class Governed:
                 engine.at(engine.now + delay_ns, CLOCKS, self._on_step, (self._moves, row))
         engine.finish(engine.now)
 
-    def _on_step(self, event: Event) -> None:
+    def _on_step(self, event: Due) -> None:
         engine = self._device.engine
         decision, row = event.value
         if decision == self._moves and row != self.row:
             self.row = row
-            self._device.touch()
+            self._device.clocks_changed()
         engine.finish(engine.now)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from kdvfs_sim.replay.links import HostLinks
 from kdvfs_sim.replay.program import LONG_AGO
 
-UNKNOWN: Final = LONG_AGO
+UNKNOWN: Final = LONG_AGO - 1  # a time that no dependency can give
 
 
 class LiveHost:
@@ -23,24 +23,28 @@ class LiveHost:
     are not made until ``release``. ``reached``: when the host stands before one of them.
     ``blocked_by``: after an UNKNOWN answer, the operation that has to end first, or ``~action`` for a
     launch held. ``late``: (thread, moment, delay) of requests that no later launch has met.
+    ``roots``: ends of synchronizations that have returned, with the root of nothing at [-1] and NO_ROOT
+    at [-2]; all UNKNOWN once something is held or delayed, because HostLinks.root then tells nothing.
     """
 
     def __init__(self, links: HostLinks, op_ends: list[int], held: Iterable[int]) -> None:
+        self._held = set(held)
         self.starts = [UNKNOWN] * len(links.thread)
         self.reached: dict[int, int] = {}
+        self._disturbed = bool(self._held)
         self.blocked_by = 0
         self.late: list[tuple[int, int, int]] = []
-        self._ends = [UNKNOWN] * len(links.thread)
+        self.ends = [UNKNOWN] * len(links.thread)
+        self.roots = [UNKNOWN] * len(links.thread) + [UNKNOWN, UNKNOWN if self._held else 0]
         self._links = links
         self._op_ends = op_ends
-        self._held = set(held)
         self._delays: dict[int, int] = {}
         self._foretold: list[int] = []
         self._next_launch = [0] * len(links.launches_of_thread)
 
     def start_of(self, action: int) -> int:
         """When ``action`` starts, or UNKNOWN; ``blocked_by`` then says why."""
-        links, ends = self._links, self._ends
+        links, ends = self._links, self.ends
         todo = [action]
         while todo:
             i = todo[-1]
@@ -80,8 +84,10 @@ class LiveHost:
             else:
                 self._foretold.append(i)
                 self.starts[i] = at
-                if links.is_launch[i] or links.awaits[i] < 0:
+                if links.awaits[i] < 0:
                     ends[i] = at + links.length_ns[i]
+                    if not self._disturbed:
+                        self.roots[i] = ends[i]
         return self.starts[action]
 
     def _end_of(self, action: int) -> int:
@@ -96,7 +102,9 @@ class LiveHost:
             self.blocked_by = op
             return UNKNOWN
         end = max(start + self._links.length_ns[action], ended + self._links.await_lag_ns[action])
-        self._ends[action] = end
+        self.ends[action] = end
+        if not self._disturbed:
+            self.roots[action] = end
         return end
 
     def release(self, action: int, at_ns: int) -> None:
@@ -104,13 +112,11 @@ class LiveHost:
         self._held.discard(action)
         self.reached.pop(action, None)
         self.starts[action] = at_ns
-        self._ends[action] = at_ns + self._links.length_ns[action]
+        self.ends[action] = at_ns + self._links.length_ns[action]
 
-    def delay(self, thread: int, moment_ns: int, delay_ns: int) -> list[int]:
-        """Move the first launch of ``thread`` after a moment, and so all that follows it.
-
-        Returns the launches foretold for later than the moment: their streams have to ask again.
-        """
+    def delay(self, thread: int, moment_ns: int, delay_ns: int) -> None:
+        """Move the first launch of ``thread`` after a moment, and so all that follows it. What was foretold
+        for later than the moment is void: streams waiting for a launch have to ask again."""
         launches = self._links.launches_of_thread[thread]
         n = self._next_launch[thread]
         while n < len(launches):
@@ -123,12 +129,12 @@ class LiveHost:
         self._next_launch[thread] = n
         if n == len(launches):
             self.late.append((thread, moment_ns, delay_ns))
-            return []
+            return
+        self._disturbed = True
+        self.roots[:] = [UNKNOWN] * len(self.roots)
         self._delays[launches[n]] = self._delays.get(launches[n], 0) + delay_ns
-        forgotten = [i for i in self._foretold if self.starts[i] > moment_ns]
-        forgotten += [i for i, at in self.reached.items() if at > moment_ns]
+        for i in self._foretold:
+            if self.starts[i] > moment_ns:
+                self.starts[i] = self.ends[i] = UNKNOWN
         self._foretold = []
-        for i in forgotten:
-            self.starts[i] = self._ends[i] = UNKNOWN
-            self.reached.pop(i, None)
-        return forgotten
+        self.reached = {i: at_ns for i, at_ns in self.reached.items() if at_ns <= moment_ns}

@@ -6,20 +6,28 @@ Indexing a list is several times faster than indexing an array; this is built on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kdvfs_sim.replay.program import LONG_AGO
+
 if TYPE_CHECKING:
-    from kdvfs_sim.replay.program import Program
+    from kdvfs_sim.replay.program import Host, Program
+
+NO_ROOT: Final = -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostLinks:
-    """Columns of Host, and the launches of each thread in order."""
+    """Columns of Host, the launches of each thread in order, and roots.
+
+    As long as no request delays a thread, action i starts ``root_lag_ns`` after the end of ``root``: of
+    the last synchronization before it, or of nothing (-1: at ``root_lag_ns``). ``root`` is NO_ROOT where
+    that is not certain.
+    """
 
     thread: list[int]
-    is_launch: list[bool]
     start_ns: list[int]
     length_ns: list[int]
     prev_any: list[int]
@@ -28,14 +36,54 @@ class HostLinks:
     awaits: list[int]
     await_lag_ns: list[int]
     launches_of_thread: list[list[int]]
+    root: list[int]
+    root_lag_ns: list[int]
+
+    @classmethod
+    def of(cls, program: Program) -> HostLinks:
+        host = program.host
+        root, root_lag_ns = _roots(host)
+        return cls(
+            thread=host.thread.tolist(),
+            start_ns=host.start_ns.tolist(),
+            length_ns=host.length_ns.tolist(),
+            prev_any=host.prev_any.tolist(),
+            gap_ns=host.gap_ns.tolist(),
+            prev_own=host.prev_own.tolist(),
+            awaits=host.awaits.tolist(),
+            await_lag_ns=host.await_lag_ns.tolist(),
+            launches_of_thread=[
+                np.flatnonzero(host.is_launch & (host.thread == t)).tolist()
+                for t in range(len(program.threads))
+            ],
+            root=root,
+            root_lag_ns=root_lag_ns,
+        )
+
+
+def _roots(host: Host) -> tuple[list[int], list[int]]:
+    root, lag_ns = [NO_ROOT] * len(host), [0] * len(host)
+    columns = (host.prev_any, host.gap_ns, host.prev_own, host.start_ns)
+    end_of: list[tuple[int, int]] = []  # of each action: root and lag of its end
+    awaits, length_ns = host.awaits.tolist(), host.length_ns.tolist()
+    for i, (before, gap, own, start) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
+        anchor, lag = (-1, start) if before < 0 else (end_of[before][0], end_of[before][1] + gap)
+        if own < 0 or (end_of[own][0] == anchor and end_of[own][1] <= lag):
+            root[i], lag_ns[i] = anchor, lag
+            end_of.append((anchor, lag + length_ns[i]) if awaits[i] < 0 else (i, 0))
+        else:
+            end_of.append((i, 0))
+    return root, lag_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Links:
     """Columns of Program and, for each operation:
 
-    ``next``: the one after it on its stream (-1: none). ``on_end``: those whose stream or wait
-    dependency it is. ``early``: its ``next`` may start while it runs. ``waits``: (operation, lag)
+    ``needs``: (special, after, lag, root, lag). Special is what waits for more, or for something else, than
+    its predecessor's end and its launch; root is that of its launch (HostLinks), with the lag to its start.
+    ``next``: the one after it on its stream (-1: none). ``follower``: that, if it waits for this one's end.
+    ``on_end``: others that do. ``early``: its ``next`` may start while it runs. ``waits``: (operation, lag)
     pairs. ``alone``: the tuple of its kind. ``in_launch_order``: nothing before it on its stream was
     launched later. ``ops_of_launch``: by host action.
     """
@@ -53,8 +101,11 @@ class Links:
     launch: list[int]
     launch_lag_ns: list[int]
     not_before_ns: list[int]
+    needs: list[tuple[bool, int, int, int, int]]
     waits: dict[int, list[tuple[int, int]]]
-    on_end: list[tuple[int, ...]]
+    follower: list[int]
+    on_end: dict[int, list[int]]
+    ops_of_stream: list[list[int]]
     in_launch_order: list[bool]
     first: list[int]
     ops_of_launch: dict[int, list[int]]
@@ -66,23 +117,32 @@ class Links:
         later = np.full(n, -1, dtype=np.int64)
         has_previous = np.flatnonzero(program.previous >= 0)
         later[program.previous[has_previous]] = has_previous
-        on_end: list[tuple[int, ...]] = [()] * n
-        for op in np.flatnonzero(program.after >= 0).tolist():
-            on_end[program.after[op]] += (op,)
+        follows = has_previous[program.after[has_previous] == program.previous[has_previous]]
+        follower = np.full(n, -1, dtype=np.int64)
+        follower[program.previous[follows]] = follows
+        on_end: dict[int, list[int]] = {}
+        for op in np.flatnonzero((program.after >= 0) & (program.after != program.previous)).tolist():
+            on_end.setdefault(int(program.after[op]), []).append(op)
         waits: dict[int, list[tuple[int, int]]] = {}
         columns = (program.wait_op, program.wait_on, program.wait_lag_ns)
         for op, on, lag in zip(*(c.tolist() for c in columns), strict=True):
             waits.setdefault(op, []).append((on, lag))
-            on_end[on] += (op,)
+            on_end.setdefault(on, []).append(op)
         ops_of_launch: dict[int, list[int]] = {}
         for op in np.flatnonzero(program.launch >= 0).tolist():
             ops_of_launch.setdefault(int(program.launch[op]), []).append(op)
         in_order = np.ones(n, dtype=bool)
         for ops in program.ops_of_stream:
             in_order[ops] = program.launch[ops] >= np.maximum.accumulate(program.launch[ops])
+        special = (program.after < 0) | (program.after != program.previous) | (program.overlap_ns >= 0)
+        special[program.wait_op] = True
+        host = HostLinks.of(program)
+        launched = program.launch >= 0
+        root, root_lag = np.full(n, -1), np.full(n, LONG_AGO)
+        root[launched] = np.asarray(host.root, dtype=np.int64)[program.launch[launched]]
+        root_lag[launched] = np.asarray(host.root_lag_ns, dtype=np.int64)[program.launch[launched]]
         kind = program.kind.tolist()
         alone = {k: (k,) for k in set(kind)}
-        host = program.host
         return cls(
             kind=kind,
             alone=[alone[k] for k in kind],
@@ -97,24 +157,22 @@ class Links:
             launch=program.launch.tolist(),
             launch_lag_ns=program.launch_lag_ns.tolist(),
             not_before_ns=program.not_before_ns.tolist(),
+            needs=list(
+                zip(
+                    special.tolist(),
+                    program.after.tolist(),
+                    program.after_lag_ns.tolist(),
+                    root.tolist(),
+                    (root_lag + program.launch_lag_ns).tolist(),
+                    strict=True,
+                )
+            ),
             waits=waits,
+            follower=follower.tolist(),
             on_end=on_end,
+            ops_of_stream=[ops.tolist() for ops in program.ops_of_stream],
             in_launch_order=in_order.tolist(),
             first=np.flatnonzero(program.previous < 0).tolist(),
             ops_of_launch=ops_of_launch,
-            host=HostLinks(
-                thread=host.thread.tolist(),
-                is_launch=host.is_launch.tolist(),
-                start_ns=host.start_ns.tolist(),
-                length_ns=host.length_ns.tolist(),
-                prev_any=host.prev_any.tolist(),
-                gap_ns=host.gap_ns.tolist(),
-                prev_own=host.prev_own.tolist(),
-                awaits=host.awaits.tolist(),
-                await_lag_ns=host.await_lag_ns.tolist(),
-                launches_of_thread=[
-                    np.flatnonzero(host.is_launch & (host.thread == t)).tolist()
-                    for t in range(len(program.threads))
-                ],
-            ),
+            host=host,
         )

@@ -68,12 +68,14 @@ def plan_requests(
         if request.launch >= len(ops):
             raise ScheduleError(
                 where,
-                f"launch {request.launch} does not exist; stream {request.stream} has launches 0..{len(ops) - 1}",
+                f"launch {request.launch} does not exist; "
+                f"stream {request.stream} has launches 0..{len(ops) - 1}",
             )
         if request.offset_ns and at_boundary:
             raise ScheduleError(
                 where,
-                f"offset_ns is {request.offset_ns}; under {protocol.name!r} changes apply at the boundary, offset 0",
+                f"offset_ns is {request.offset_ns}; "
+                f"under {protocol.name!r} changes apply at the boundary, offset 0",
             )
         row = costs.index(request.clocks)
         if not costs.requestable[row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -32,8 +33,9 @@ class Host:
     """Host actions in recorded order; all arrays have shape (n_actions,).
 
     Action i starts at ``max(end[prev_any] + gap_ns, end[prev_own])``, or at ``start_ns`` where
-    ``prev_any`` is -1 (``prev_own`` is -1 where it says nothing more). It ends at ``start + length_ns``, and if it is a synchronization not before
-    ``end of operation awaits + await_lag_ns`` (``awaits`` is -1 where there is nothing to wait for).
+    ``prev_any`` is -1 (``prev_own`` is -1 where it says nothing more). It ends at ``start + length_ns``,
+    and if it is a synchronization not before ``end of operation awaits + await_lag_ns`` (``awaits`` is
+    -1 where there is nothing to wait for).
     """
 
     thread: Int32s  # row of Program.threads
@@ -135,7 +137,7 @@ class Program:
         """For each stream its operations in order."""
         order = np.argsort(self.stream, kind="stable")
         bounds = np.searchsorted(self.stream[order], np.arange(len(self.streams) + 1))
-        return tuple(order[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True))
+        return tuple(order[a:b] for a, b in itertools.pairwise(bounds))
 
     def stream_index(self, device: int, stream: int) -> int:
         """Index of a recorded stream. Raises InputError naming those that exist."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
@@ -13,7 +13,7 @@ from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import FREE, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.engine import Carry, Engine
-from kdvfs_sim.replay.plan import Plan, plan_requests
+from kdvfs_sim.replay.plan import plan_requests
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.states import States
 from kdvfs_sim.replay.switcher import DeviceCarry
@@ -65,15 +65,14 @@ def replay(
             for requests in plan.requests
         )
     )
-    settled = False
-    for n_rounds in range(1, MAX_ROUNDS + 1):
+    settled, n_rounds = False, 0
+    while not settled and n_rounds < MAX_ROUNDS:
+        n_rounds += 1
         requests = [plan.real(i, device.requested) for i, device in enumerate(carry.devices)]
         engine = Engine(program, states, protocol, switching, requests, carry, governor)
         engine.run()
         before, carry = carry, engine.carry()
         settled = not periodic or carry == before
-        if settled:
-            break
     timeline = build_timeline(program, states, engine.devices, engine.start_ns, engine.end_ns)
     flags = list(program.flags)
     if not settled:

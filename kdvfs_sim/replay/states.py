@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kdvfs_sim.core.clocks import Auto, Clocks
 from kdvfs_sim.core.errors import InputError
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.core.kinds import KernelKind
 
-STEADY = -1  # no row given: the effective clocks follow from the request and the kernels
+STEADY: Final = -1  # no governed row: the effective clocks follow from the request and the kernels
 
 
 class State(NamedTuple):
@@ -23,7 +23,6 @@ class State(NamedTuple):
     progress; ``increments_w``: what each running kind adds to it; ``power_w``: the device's.
     """
 
-    number: int
     requested: int
     effective: int
     ratios: tuple[float, ...]
@@ -32,11 +31,23 @@ class State(NamedTuple):
     power_w: float
 
 
-StateKey = tuple[int, int, int, bool, tuple[int, ...]]
+class Mode(dict[tuple[int, ...], tuple[int, tuple[float, ...]]]):
+    """The states of one requested row, row in force, governed row (or STEADY) and stall: by the kinds
+    running the State's number and ratios, made when they are first met."""
+
+    def __init__(self, states: States, requested: int, row: int, governed: int, stalled: bool) -> None:
+        self._states = states
+        self._key = (requested, row, governed, stalled)
+
+    def __missing__(self, kinds: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
+        in_order = self._states.in_order
+        in_order.append(self._states.make(*self._key, kinds))
+        self[kinds] = found = (len(in_order) - 1, in_order[-1].ratios)
+        return found
 
 
-class States(dict[StateKey, State]):
-    """The states met so far, by (requested row, row in force, governed row or STEADY, stalled, kinds)."""
+class States:
+    """The states met in a replay, in order, and how a cost table makes them."""
 
     def __init__(self, costs: CostTable | None, kinds: Sequence[KernelKind], recorded: Clocks) -> None:
         self._kinds = kinds
@@ -44,31 +55,29 @@ class States(dict[StateKey, State]):
         self._resolved: dict[tuple[tuple[int, ...], int], int] = {}
         self.clocks = (recorded,) if costs is None else costs.clocks
         self.in_order: list[State] = []
-        if costs is not None:
-            if costs.n_kinds < len(kinds):
-                raise InputError(f"the cost table has {costs.n_kinds} kernel kinds, the trace {len(kinds)}")
-            self._effective = costs.effective.tolist()
-            self._duration = costs.duration_ns.tolist()
-            self._power = costs.power_w.tolist()
-            self._idle = costs.idle_power_w.tolist()
-            self._recorded = costs.recorded
+        self._modes: dict[tuple[int, int, int, bool], Mode] = {}
+        if costs is not None and costs.n_kinds < len(kinds):
+            raise InputError(f"the cost table has {costs.n_kinds} kernel kinds, the trace {len(kinds)}")
 
-    def __missing__(self, key: StateKey) -> State:
-        requested, row, governed, stalled, kinds = key
+    def mode(self, requested: int, row: int, governed: int, stalled: bool) -> Mode:
+        """The states of a device whose clocks stand like this."""
+        key = (requested, row, governed, stalled)
+        if key not in self._modes:
+            self._modes[key] = Mode(self, *key)
+        return self._modes[key]
+
+    def make(self, requested: int, row: int, governed: int, stalled: bool, kinds: tuple[int, ...]) -> State:
         effective = self.resolve(kinds, row) if governed == STEADY else governed
         if self._costs is None:
             unknown = (math.nan,) * len(kinds)
-            state = State(len(self), requested, effective, (1.0,) * len(kinds), math.nan, unknown, math.nan)
-        else:
-            floor = self._idle[effective]
-            increments = tuple(0.0 if stalled else self._power[k][effective] - floor for k in kinds)
-            alone = len(kinds) == 1 and not stalled
-            power = self._power[kinds[0]][effective] if alone else floor + sum(increments)
-            ratios = tuple(self._ratio(k, kinds, effective) for k in kinds)
-            state = State(len(self), requested, effective, ratios, floor, increments, power)
-        self[key] = state
-        self.in_order.append(state)
-        return state
+            return State(requested, effective, (1.0,) * len(kinds), math.nan, unknown, math.nan)
+        power_w = self._costs.power_w
+        floor = float(self._costs.idle_power_w[effective])
+        increments = tuple([0.0 if stalled else float(power_w[k, effective]) - floor for k in kinds])
+        alone = len(kinds) == 1 and not stalled
+        power = float(power_w[kinds[0], effective]) if alone else floor + sum(increments)
+        ratios = tuple([self._ratio(k, kinds, effective) for k in kinds])
+        return State(requested, effective, ratios, floor, increments, power)
 
     def resolve(self, kinds: tuple[int, ...], row: int) -> int:
         """The steady effective row while ``kinds`` run and ``row`` is in force.
@@ -80,22 +89,23 @@ class States(dict[StateKey, State]):
         if self._costs is None or not kinds:
             return row
         if len(kinds) == 1:
-            return int(self._effective[kinds[0]][row])
+            return int(self._costs.effective[kinds[0], row])
         key = (kinds, row)
         if key not in self._resolved:
             self._resolved[key] = self._resolve_several(kinds, row)
         return self._resolved[key]
 
     def _resolve_several(self, kinds: tuple[int, ...], row: int) -> int:
-        assert self._costs is not None
-        clocks, cap_w = self.clocks, self._costs.cap_w
+        costs = self._costs
+        assert costs is not None
+        clocks, cap_w = self.clocks, costs.cap_w
 
         def by_sm(e: int) -> tuple[float, ...]:
             return clocks[e].sort_key[::-1]
 
-        lowest = min((self._effective[k][row] for k in kinds), key=by_sm)
+        lowest = min((int(costs.effective[k, row]) for k in kinds), key=by_sm)
         if cap_w is None:
-            return int(lowest)
+            return lowest
         downwards = sorted(
             (
                 e
@@ -106,18 +116,20 @@ class States(dict[StateKey, State]):
             reverse=True,
         )
         for e in downwards:
-            idle = self._idle[e]
-            if not idle + sum(self._power[k][e] - idle for k in sorted(kinds)) > cap_w:
+            idle = costs.idle_power_w[e]
+            if not idle + sum(costs.power_w[k, e] - idle for k in sorted(kinds)) > cap_w:
                 return e
         return downwards[-1]
 
     def _ratio(self, kind: int, kinds: tuple[int, ...], effective: int) -> float:
-        recorded = self.resolve(kinds, self._recorded)
+        costs = self._costs
+        assert costs is not None
+        recorded = self.resolve(kinds, costs.recorded)
         if effective == recorded:
             return 1.0
-        ratio = float(self._duration[kind][effective] / self._duration[kind][recorded])
+        ratio = float(costs.duration_ns[kind, effective] / costs.duration_ns[kind, recorded])
         if math.isnan(ratio):
-            row = effective if math.isnan(self._duration[kind][effective]) else recorded
+            row = effective if math.isnan(costs.duration_ns[kind, effective]) else recorded
             raise InputError(
                 f"cost table: no duration is known for kernel kind {self._kinds[kind].name!r} "
                 f"at {self.clocks[row]}; every clock that a schedule leads to needs one"

@@ -9,9 +9,8 @@ from kdvfs_sim.replay.phases import CLOCKS, REQUESTS, STARTS
 from kdvfs_sim.replay.plan import Request
 
 if TYPE_CHECKING:
-    from simpy.events import Event
-
     from kdvfs_sim.replay.device import Device
+    from kdvfs_sim.replay.engine import Due
 
 
 class Change(NamedTuple):
@@ -27,7 +26,12 @@ class Change(NamedTuple):
     extra_energy_j: float = 0.0
 
     def later(self, by_ns: int) -> Change:
-        return Change(*(t + by_ns for t in self[:4]), *self[4:])
+        return self._replace(
+            issued_ns=self.issued_ns + by_ns,
+            stall_from_ns=self.stall_from_ns + by_ns,
+            lands_ns=self.lands_ns + by_ns,
+            returns_ns=self.returns_ns + by_ns,
+        )
 
 
 class DeviceCarry(NamedTuple):
@@ -40,10 +44,7 @@ class DeviceCarry(NamedTuple):
 
 
 class Switcher:
-    """Requests are issued in order. ``row``: the clocks in force; ``requested``: those asked for last.
-
-    ``closed``: the device is being drained, nothing starts on it.
-    """
+    """Requests are issued in order. ``row``: the clocks in force; ``requested``: those asked for last."""
 
     def __init__(self, device: Device, carry: DeviceCarry, requests: Sequence[Request]) -> None:
         self.row = carry.row
@@ -51,7 +52,6 @@ class Switcher:
         self.in_flight = list(carry.in_flight)
         self.issued: list[Change] = []
         self.landed: list[Change] = []
-        self.closed = False
         self.n_dropped = len(requests)
         self._device = device
         self._engine = device.engine
@@ -84,7 +84,7 @@ class Switcher:
         request = self._take_next()
         self.issued.append(Change(now, now, now, now, self.requested, request.row))
         self.requested = self.row = request.row
-        self._device.touch()
+        self._device.clocks_changed()
 
     def _take_next(self) -> Request:
         self._next += 1
@@ -93,7 +93,7 @@ class Switcher:
 
     def _ask_next(self) -> None:
         """Plan the next request for when it is triggered and the one before it is done with."""
-        if self._next in self._triggers and not self._busy and not self.closed:
+        if self._next in self._triggers and not self._busy and not self._device.closed:
             free_ns = self._returns_ns
             if self._protocol.device_queue == "serial" and self.in_flight:
                 free_ns = max(free_ns, self.in_flight[-1].lands_ns)
@@ -101,11 +101,11 @@ class Switcher:
             at_ns = max(self._triggers[self._next], free_ns, self._engine.now)
             self._engine.at(at_ns, REQUESTS, self._on_turn)
 
-    def _on_turn(self, _: Event) -> None:
+    def _on_turn(self, _: Due) -> None:
         now = self._engine.now
         self._busy = False
         if self._protocol.drains:
-            self.closed = True
+            self._device.closed = True
             self.some_ended(now)
         else:
             self._issue(now)
@@ -137,7 +137,7 @@ class Switcher:
         self.issued.append(change)
         self.in_flight.append(change)
         self._expect(change)
-        self._device.touch()
+        self._device.clocks_changed()
         if self._protocol.issuer == "launch_thread":
             blocked_ns = max(returns_ns, lands_ns) - now if self._protocol.drains else returns_ns - now
             engine.block_thread(request.op, now, blocked_ns)
@@ -151,17 +151,17 @@ class Switcher:
         if now < change.stall_from_ns < change.lands_ns:
             self._engine.at(change.stall_from_ns, CLOCKS, self._on_stall)
 
-    def _on_stall(self, _: Event) -> None:
-        self._device.touch()
+    def _on_stall(self, _: Due) -> None:
+        self._device.clocks_changed()
         self._engine.finish(self._engine.now)
 
-    def _on_landing(self, event: Event) -> None:
+    def _on_landing(self, event: Due) -> None:
         change = event.value
         if any(c is change for c in self.in_flight):  # else a later request has replaced it
             self.in_flight.remove(change)
             self.landed.append(change)
             self.row = change.new
-            self._device.touch()
+            self._device.clocks_changed()
         self._engine.finish(self._engine.now)
 
     def stalls(self, now: int) -> bool:
@@ -175,7 +175,7 @@ class Switcher:
 
     def some_ended(self, now: int) -> None:
         """If the device is closed and has run empty, make the request it was closed for."""
-        if not self.closed or self._busy or self._device.running:
+        if not self._device.closed or self._busy or self._device.running:
             return
         op = self._requests[self._next].op
         change = self._issue(now)
@@ -187,9 +187,9 @@ class Switcher:
             self._engine.release_thread(op, done_ns)
             self._engine.at(done_ns + self._protocol.relaunch_ns, STARTS, self._on_reopen, op)
 
-    def _on_reopen(self, event: Event) -> None:
+    def _on_reopen(self, event: Due) -> None:
         now = self._engine.now
-        self.closed = self._busy = False
+        self._device.closed = self._busy = False
         held, self._held = self._held, []
         self._engine.requests_done(event.value, now)
         for op in held:
@@ -200,7 +200,11 @@ class Switcher:
     @property
     def stuck_at(self) -> int | None:
         """The schedule's number of a request that the device was, or waits to be, drained for."""
-        if self._protocol.drains and self._next < len(self._requests) and (self.closed or self._triggers):
+        if (
+            self._protocol.drains
+            and self._next < len(self._requests)
+            and (self._device.closed or self._triggers)
+        ):
             return self._requests[self._next].number
         return None
 

@@ -29,8 +29,9 @@ Floats = npt.NDArray[np.float64]
 class DeviceIntervals:
     """One device's states over time: (n_intervals,) arrays; ``state`` counts ``Timeline.states``.
 
-    ``member_op`` and ``member_interval``: which operations run in which interval. ``changes``: those asked for,
-    with the time each landed (None: not within this run). ``extra_energy_j``: of changes that landed.
+    ``member_op`` and ``member_interval``: which operations run in which interval. ``changes``: those
+    asked for, with the time each landed (None: not within this run). ``extra_energy_j``: of changes
+    that landed.
     """
 
     device: int
@@ -91,7 +92,7 @@ class Timeline:
 
     @staticmethod
     def _integral(d: DeviceIntervals, power_w: Floats) -> float:
-        return float(np.dot(power_w[d.state], d.end_ns - d.start_ns)) * 1e-9
+        return float((power_w[d.state] * (d.end_ns - d.start_ns)).sum()) * 1e-9
 
     def unknown_power(self) -> str:
         """Why the energy is not known, or ''."""
@@ -127,7 +128,8 @@ class Timeline:
         booked, total = launches + floor + extra, self.energy_j
         if not math.isnan(booked) and not math.isclose(booked, total, rel_tol=1e-9, abs_tol=1e-12):
             raise InvariantError(
-                f"replay: launches {launches} J + idle {floor} J + switches {extra} J is not the total {total} J"
+                f"replay: launches {launches} J + idle {floor} J + switches {extra} J "
+                f"is not the total {total} J"
             )
 
     @property
