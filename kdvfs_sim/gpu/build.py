@@ -56,13 +56,12 @@ def tabulate_model(
     requests = gpu.clock_table(untested=untested)
     cap_w = power_limit(gpu, power_limit_w)
     recorded_row = requests.index(recorded)
-    lockable = {clock.mhz for clock in gpu.requestable_memory(untested=untested)}
-    requestable = np.array([pair.mem_mhz is AUTO or pair.mem_mhz in lockable for pair in requests])
+    requestable = np.ones(len(requests), dtype=np.bool_)
     if sm_clocks is not None:
         wanted: set[ClockMhz] = {AUTO, *sm_clocks}
         for sm_mhz in wanted:
             requests.index(Clocks(sm_mhz, AUTO))
-        requestable &= np.array([pair.sm_mhz in wanted for pair in requests])
+        requestable = np.array([pair.sm_mhz in wanted for pair in requests])
 
     durations, powers, idle, asked_for = _cells(model, requests)
     effective = _effective(model, requests, powers, asked_for, cap_w)

@@ -114,7 +114,8 @@ class MemoryClock:
     """A memory clock that the driver lists.
 
     ``requestable``: False for a clock that is listed but cannot be locked, or that nobody has
-    tried. ``sm_last_mhz``: highest SM clock that the board holds together with it.
+    tried; the default memory clock may always be asked for, AUTO gives the same.
+    ``sm_last_mhz``: highest SM clock that the board holds together with it.
     """
 
     mhz: int
@@ -172,10 +173,11 @@ class GpuFacts:
         both = sorted(set(self.facts) & set(self.unknown))
         if both:
             raise InputError(f"gpu {self.slug}: {both[0]} is given and called unknown")
-        if self.default_memory_mhz not in memory:
+        offered = [clock.mhz for clock in self.memory if clock.requestable]
+        if self.default_memory_mhz not in offered:
             raise InputError(
-                f"gpu {self.slug}: clocks.default_memory_mhz is {self.default_memory_mhz}; one of "
-                f"{', '.join(map(str, memory))} is right"
+                f"gpu {self.slug}: clocks.default_memory_mhz is {self.default_memory_mhz}; a requestable "
+                f"one is right: {', '.join(map(str, offered))}"
             )
 
     def get(self, path: str) -> Fact | None:
@@ -230,17 +232,17 @@ class GpuFacts:
         return tuple(mhz for mhz in self.sm.values_mhz if last is None or mhz <= last)
 
     def requestable_memory(self, *, untested: bool = False) -> tuple[MemoryClock, ...]:
-        """Memory clocks that may be locked; empty if there is only one, which AUTO gives anyway."""
-        clocks = tuple(clock for clock in self.memory if untested or clock.requestable)
-        return clocks if len(clocks) > 1 else ()
+        """Memory clocks that a schedule may ask for: the default one and those known to be lockable."""
+        return tuple(clock for clock in self.memory if untested or clock.requestable)
 
     def clock_table(self, *, untested: bool = False) -> ClockTable:
-        """The requests this GPU accepts, and the only memory clock where it is not switchable."""
-        default = next(clock for clock in self.memory if clock.mhz == self.default_memory_mhz)
+        """The requests this GPU accepts: SM clocks and AUTO with memory clocks and AUTO."""
         pairs: list[Clocks] = []
-        for memory in {default, *self.requestable_memory(untested=untested)}:
-            pairs += [Clocks(sm, memory.mhz) for sm in with_auto(self.sm_clocks(memory))]
-        pairs += [Clocks(sm, AUTO) for sm in with_auto(self.sm_clocks(default))]
+        for memory in self.requestable_memory(untested=untested):
+            mems: tuple[ClockMhz, ...] = (memory.mhz,)
+            if memory.mhz == self.default_memory_mhz:
+                mems = (memory.mhz, AUTO)
+            pairs += [Clocks(sm, mem) for mem in mems for sm in with_auto(self.sm_clocks(memory))]
         return ClockTable(self.name, tuple(pairs))
 
     def assumed(self, prefixes: Iterable[str]) -> tuple[str, ...]:

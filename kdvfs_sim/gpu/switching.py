@@ -87,8 +87,9 @@ def switching_model(gpu: GpuFacts, level: Level = "nominal") -> DomainSwitching:
         memory = _domain(gpu, "switching.memory", level)
     else:
         memory = DomainCost(host_call_ns=sm.host_call_ns, up_ns=0, down_ns=0)
-    paths = ["switching.sm.", "switching.memory."] if gpu.requestable_memory() else ["switching.sm."]
-    return DomainSwitching(sm=sm, memory=memory, assumed=gpu.assumed(paths))
+    domains = ("sm", "memory") if len(gpu.requestable_memory()) > 1 else ("sm",)
+    assumed = gpu.assumed(f"switching.{domain}." for domain in domains)
+    return DomainSwitching(sm=sm, memory=memory, assumed=assumed)
 
 
 def tabulate(model: SwitchingModel, clocks: Sequence[Clocks]) -> SwitchTable:

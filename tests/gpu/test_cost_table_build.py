@@ -181,15 +181,17 @@ def test_fewer_requests_keep_every_effective_clock(slug: str, data: st.DataObjec
             assert some.clocks[some.effective[k, i]] == full.clocks[full.effective[k, j]]
 
 
-def test_one_memory_clock_is_a_row_but_not_a_request() -> None:
+def test_the_one_memory_clock_may_be_asked_for_and_is_what_auto_gives() -> None:
     costs = cost_table(GPUS["h200"], ALL_KINDS, [1e6] * 9)
     assert costs.n_clocks == 222
-    assert int(costs.requestable.sum()) == 111
-    assert not costs.requestable[costs.index(Clocks(1410, 3201))]
-    assert costs.effective[0, costs.index(Clocks(1410, AUTO))] == costs.index(Clocks(1410, 3201))
+    assert costs.requestable.all()
+    auto, locked = (costs.index(Clocks(1410, mem)) for mem in (AUTO, 3201))
+    assert costs.effective[0, auto] == locked
+    np.testing.assert_array_equal(costs.ratio[:, auto], costs.ratio[:, locked])
+    np.testing.assert_array_equal(costs.request_power_w[:, auto], costs.request_power_w[:, locked])
     both = cost_table(GPUS["h200"], ALL_KINDS, [1e6] * 9, untested=True)
     assert both.requestable[both.index(Clocks(1410, 2201))]
-    assert int(both.requestable.sum()) == both.n_clocks == 333
+    assert both.n_clocks == 333
 
 
 def test_a_lower_memory_clock_gives_capped_gemms_clock_and_starves_copies() -> None:
