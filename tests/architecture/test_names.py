@@ -1,0 +1,40 @@
+"""Public value classes carry the unit of every number in its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+import kdvfs_sim
+
+UNITS = ("_ns", "_s", "_mhz", "_w", "_j", "_c", "_js", "_js2", "_pct", "_mj", "_mw")
+# counts, positions, ratios, and numbers whose unit another field decides
+PLAIN = {
+    "launch", "stream", "device", "seed", "share", "lower_bound", "steps", "overshoot", "recorded", "start",
+    "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
+}  # fmt: skip
+
+
+def _value_classes() -> Iterator[type]:
+    for module in pkgutil.walk_packages(kdvfs_sim.__path__, "kdvfs_sim."):
+        if ".cli" in module.name or module.name.rpartition(".")[2].startswith("_"):
+            continue
+        for name, value in vars(importlib.import_module(module.name)).items():
+            here = isinstance(value, type) and value.__module__ == module.name
+            if here and dataclasses.is_dataclass(value) and not name.startswith("_"):
+                yield value
+
+
+@pytest.mark.parametrize("cls", list(_value_classes()), ids=lambda c: f"{c.__module__}.{c.__qualname__}")
+def test_a_number_carries_its_unit(cls: type) -> None:
+    hints = typing.get_type_hints(cls, localns={"np": __import__("numpy"), "npt": __import__("numpy").typing})
+    for field in dataclasses.fields(cls):
+        options = set(typing.get_args(hints[field.name])) or {hints[field.name]}
+        if not options & {int, float} or field.name.startswith(("_", "n_")):
+            continue
+        assert field.name in PLAIN or field.name.endswith(UNITS), f"{cls.__name__}.{field.name} has no unit"

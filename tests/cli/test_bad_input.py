@@ -1,0 +1,188 @@
+"""A user's mistake gets one line on stderr, the fixed exit code, and no output file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Outcome
+
+Run = Callable[..., Outcome]
+LAYER = "h200_gpt3xl_layer_train"
+READING_VERBS = ("import", "inspect", "replay", "optimize")
+
+
+def arguments(verb: str, trace: object, tmp_path: Path) -> list[object]:
+    if verb == "import":
+        return [verb, trace, "-o", tmp_path / "out.parquet"]
+    if verb == "optimize":
+        return [verb, trace, "--out-dir", tmp_path / "out"]
+    if verb == "replay":
+        return [verb, trace, "-o", tmp_path / "out.json"]
+    return [verb, trace]
+
+
+def assert_refused(outcome: Outcome, code: int, *words: str) -> None:
+    assert outcome.code == code, outcome.stderr
+    assert outcome.stdout == ""
+    lines = outcome.stderr.splitlines()
+    assert len(lines) == 1, outcome.stderr
+    assert lines[0].startswith("kdvfs: ")
+    for word in words:
+        assert word in lines[0]
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> dict[str, Path]:
+    """Files that are no usable recordings, by what is wrong with them."""
+    events = [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": 1}] * 500
+    whole = gzip.compress(json.dumps({"traceEvents": events}).encode())
+    made = {
+        "truncated.json.gz": whole[: len(whole) // 2],
+        "not-json.json": b"{ this is not JSON",
+        "cpu-only.json": gzip.decompress(whole),
+        "empty.json": b"",
+        "a-picture.png": b"\x89PNG\r\n\x1a\n" + bytes(100),
+    }
+    for name, content in made.items():
+        (tmp_path / name).write_bytes(content)
+    return {name: tmp_path / name for name in made}
+
+
+@pytest.mark.parametrize("verb", READING_VERBS)
+@pytest.mark.parametrize(
+    "name", ["truncated.json.gz", "not-json.json", "cpu-only.json", "empty.json", "a-picture.png"]
+)
+def test_an_unusable_recording_is_refused(
+    kdvfs: Run, recordings: dict[str, Path], tmp_path: Path, verb: str, name: str
+) -> None:
+    before = files_in(tmp_path)
+    assert_refused(kdvfs(*arguments(verb, recordings[name], tmp_path)), 3, name)
+    assert files_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("verb", READING_VERBS)
+def test_a_missing_recording_is_refused_and_a_near_name_suggested(
+    kdvfs: Run, tmp_path: Path, verb: str
+) -> None:
+    outcome = kdvfs(*arguments(verb, "h200_gpt3xl_layer_trian", tmp_path))
+    assert_refused(outcome, 3, "no such file", "did you mean h200_gpt3xl_layer_train")
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("verb", ["replay", "optimize"])
+def test_an_unknown_gpu_is_refused_with_the_known_ones(kdvfs: Run, tmp_path: Path, verb: str) -> None:
+    outcome = kdvfs(*arguments(verb, LAYER, tmp_path), "--gpu", "h2000")
+    assert_refused(outcome, 3, "h2000", "h200", "rtx-3080-ti")
+    assert files_in(tmp_path) == []
+
+
+def test_gpus_refuses_an_unknown_name(kdvfs: Run) -> None:
+    assert_refused(kdvfs("gpus", "h2000"), 3, "h2000", "a100-sxm-80gb")
+
+
+def test_unsupported_clocks_are_refused_with_the_nearest(kdvfs: Run, tmp_path: Path) -> None:
+    outcome = kdvfs(*arguments("replay", LAYER, tmp_path), "--clocks", "sm=1411,mem=auto")
+    assert_refused(outcome, 3, "sm=1411", "sm=1410")
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("clocks", ["sm=fast", "1410", "sm=0", "sm=1,sm=2", "gpu=1410", ""])
+def test_malformed_clocks_are_a_usage_error(kdvfs: Run, clocks: str) -> None:
+    assert_refused(kdvfs("replay", LAYER, "--clocks", clocks), 2, "--clocks")
+
+
+@pytest.mark.parametrize("slack", ["abc", "-1%", "nan", "inf", "%", ""])
+def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: str) -> None:
+    outcome = kdvfs(*arguments("optimize", LAYER, tmp_path), f"--slack={slack}")
+    assert_refused(outcome, 2, "--slack")
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--protocol", "teleport"), ("--boundary", "forever"), ("--energy-budget", "most"), ("--nonsense", "1")],
+)
+def test_a_malformed_option_is_a_usage_error(kdvfs: Run, option: str, value: str) -> None:
+    assert_refused(kdvfs("optimize", LAYER, option, value), 2, option)
+
+
+@pytest.mark.parametrize("verb", ["import", "replay"])
+def test_a_file_of_another_kind_is_not_replaced(kdvfs: Run, tmp_path: Path, verb: str) -> None:
+    other = tmp_path / "thesis.txt"
+    other.write_text("years of work")
+    assert_refused(kdvfs(verb, LAYER, "-o", other), 3, "thesis.txt", "exists")
+    assert other.read_text() == "years of work"
+
+
+def test_results_do_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Path) -> None:
+    (tmp_path / "timeline.json").write_text("[]")
+    outcome = kdvfs("optimize", LAYER, "--protocol", "free", "--out-dir", tmp_path)
+    assert_refused(outcome, 3, "timeline.json", "exists")
+    assert files_in(tmp_path) == ["timeline.json"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.parametrize("verb", ["import", "replay", "optimize"])
+def test_an_unwritable_folder_is_refused(kdvfs: Run, tmp_path: Path, verb: str) -> None:
+    tmp_path.chmod(0o500)
+    assert_refused(kdvfs(*arguments(verb, LAYER, tmp_path)), 3, str(tmp_path))
+
+
+@pytest.mark.parametrize("verb", ["import", "replay", "optimize"])
+def test_a_folder_that_cannot_be_made_is_refused(kdvfs: Run, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = kdvfs(*arguments(verb, LAYER, tmp_path / "file"))
+    assert_refused(outcome, 3, str(tmp_path))
+    assert files_in(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"[]", "not a schedule"),
+        (b"{", "not JSON"),
+        (b'{"format": "kdvfs-schedule", "schema_version": 99}', "99"),
+        (
+            b'{"format": "kdvfs-schedule", "schema_version": 1, "protocol": "free", "boundary": "periodic", '
+            b'"requests": [{"launch": 100000, "stream": 7, "clocks": "sm=1410,mem=auto"}]}',
+            "100000",
+        ),
+        (
+            b'{"format": "kdvfs-schedule", "schema_version": 1, "protocol": "free", "boundary": "periodic", '
+            b'"requests": [{"launch": 0, "stream": 7, "clocks": "sm=1411,mem=auto"}]}',
+            "sm=1410",
+        ),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(
+    kdvfs: Run, tmp_path: Path, content: bytes, word: str
+) -> None:
+    schedule = tmp_path / "schedule.json"
+    schedule.write_bytes(content)
+    assert_refused(kdvfs("replay", LAYER, "--schedule", schedule), 3, word)
+
+
+def test_an_energy_budget_that_cannot_be_met_has_its_own_exit_code(kdvfs: Run) -> None:
+    outcome = kdvfs("optimize", LAYER, "--protocol", "free", "--energy-budget", "1%", "--json")
+    assert outcome.code == 4
+    rows = json.loads(outcome.stdout)["policies"]
+    assert {row["status"] for row in rows if row["name"] == "launch"} == {"infeasible"}
+
+
+def test_an_unexpected_exception_is_our_bug_in_one_line(kdvfs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.delenv("KDVFS_DEBUG", raising=False)
+    monkeypatch.setattr("kdvfs_sim.trace.readers.read_trace", broken)
+    assert_refused(kdvfs("inspect", LAYER), 70, "our bug", "boom")
