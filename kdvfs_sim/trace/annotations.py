@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kdvfs_sim.trace.intervals import innermost
+from kdvfs_sim.trace.intervals import Int64s, innermost
 
-Int64s = npt.NDArray[np.int64]
 _EVERY_LANE: Final = ("every lane",)
 
 _PASS_WORDS: Final = {"forward": 0, "fwd": 0, "backward": 1, "bwd": 1, "optimizer": 2, "optim": 2}
@@ -64,9 +62,7 @@ def step_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def innermost_marked(
-    annotations: Sequence[Annotation], value: Mapping[str, int], marks: Marks
-) -> npt.NDArray[np.int64]:
+def innermost_marked(annotations: Sequence[Annotation], value: Mapping[str, int], marks: Marks) -> Int64s:
     """For each mark the ``value`` of the innermost range around it whose name has one; else -1."""
     known = [annotation for annotation in annotations if annotation.name in value]
     found = innermost([a.start_ns for a in known], [a.end_ns for a in known], marks.moment_ns)

@@ -16,6 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,8 +43,6 @@ _SURROGATE: Final = re.compile(
 _NOT_A_NUMBER: Final = re.compile(
     rb"[+-]?(nan(\([a-z0-9]*\))?|inf(inity)?|n/a|none|undefined)", re.IGNORECASE
 )
-
-
 # what msgspec raises for text that is not JSON; on bad UTF-8 it depends on the version
 SYNTAX_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError)
 
@@ -200,9 +199,10 @@ class ChromeTrace:
     def _readable(self) -> str:
         n_events = self.n_events
         for cut in _cuts(self._buffer):
-            if decoded := self._decode(self._buffer[:cut], b"]"):
-                n_events += len(decoded[0])
-                break
+            with suppress(TraceFormatError):  # the buffer may still hold the head, or be damaged itself
+                if decoded := self._decode(self._buffer[:cut], b"]"):
+                    n_events += len(decoded[0])
+                    break
         return f"{n_events} complete events, {self._consumed + len(self._buffer)} bytes of text"
 
 
@@ -266,7 +266,7 @@ def read_text(path: Path) -> Iterator[bytes]:
 
 
 def is_chrome_trace(path: Path) -> bool:
-    """Whether the file begins like an object with trace events, or like a bare array of objects."""
+    """Whether the file begins like an object with trace events, or like a bare array of them."""
     text = b""
     try:
         for block in read_text(path):

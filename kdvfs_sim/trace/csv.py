@@ -80,7 +80,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             header = [cell.strip() for cell in next(reader, [])]
             unknown = [column for column in header if column not in _CELLS]
             if unknown or len(set(header)) < len(header):
-                problem = f"column {unknown[0]!r} is unknown" if unknown else "a column is named twice"
+                problem = f"column {unknown[0][:60]!r} is unknown" if unknown else "a column is named twice"
                 raise TraceFormatError(str(path), f"{problem}; columns: {', '.join(_CELLS)}")
             for cells in reader:
                 if not cells:
@@ -102,7 +102,7 @@ def _checked(where: str, row: Mapping[str, str]) -> dict[str, Any]:
         try:
             values[column] = read(text)
         except (ValueError, KeyError):
-            raise TraceFormatError(where, f"column {column!r}: {text!r} is not {expected}") from None
+            raise TraceFormatError(where, f"column {column!r}: {text[:60]!r} is not {expected}") from None
     return values
 
 

@@ -14,8 +14,8 @@ from kdvfs_sim.trace.annotations import Marks, innermost_marked, iteration_value
 from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.categories import category_of
 from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, ChromeTrace, is_chrome_trace
-from kdvfs_sim.trace.intervals import innermost
-from kdvfs_sim.trace.kineto_events import Int64s, KinetoEvents, whole
+from kdvfs_sim.trace.intervals import Int64s, innermost
+from kdvfs_sim.trace.kineto_events import KinetoEvents, whole
 from kdvfs_sim.trace.kineto_host import Calls, GpuOps, host_side
 from kdvfs_sim.trace.table import Trace
 
@@ -195,7 +195,7 @@ class _Recording:
 
 
 def _no_gpu_work(source: str, events: KinetoEvents) -> TraceFormatError:
-    found = ", ".join(f"{category} {n}" for category, n in events.categories.most_common(8))
+    found = ", ".join(f"{' '.join(name.split())[:40]} {n}" for name, n in events.categories.most_common(8))
     if events.quarantined:
         cause = "; ".join(f"{n} left out: {reason}" for reason, n in events.quarantined.items())
     elif len(events.calls):

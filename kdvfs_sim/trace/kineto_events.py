@@ -15,15 +15,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from kdvfs_sim.core.kinds import OpClass
 from kdvfs_sim.trace.annotations import Annotation
 from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, Event, repair
 from kdvfs_sim.trace.exact import to_ns
+from kdvfs_sim.trace.intervals import Int64s
 from kdvfs_sim.trace.kineto_host import SyncRecord
 from kdvfs_sim.trace.op_costs import OpCost, has_formula, op_cost
 
-Int64s: TypeAlias = npt.NDArray[np.int64]
 Role: TypeAlias = Literal[
     "kernel", "memcpy", "memset", "call", "sync", "annotation", "gpu_annotation", "cpu_op"
 ]
@@ -40,6 +40,7 @@ _ROLES: Final[dict[str, Role]] = {
     "cpu_op": "cpu_op",
     "operator": "cpu_op",
 }
+_GPU_ROLES: Final = ("kernel", "memcpy", "memset")
 _NUMBER: Final = re.compile(r"-?\d{1,20}", re.ASCII)
 _TIMES_NS: Final = range(-(2**60), 2**62)  # up to the year 2116; beyond, sums of two would overflow
 
@@ -66,7 +67,7 @@ class _OpArgs(msgspec.Struct, gc=False):
 
 _args = msgspec.json.Decoder(_Args)
 _op_args = msgspec.json.Decoder(_OpArgs)
-Shape: TypeAlias = tuple[str, Role, tuple[int, int, int] | None, tuple[int, int, int] | None, int | None]
+Shape: TypeAlias = tuple[str, OpClass, tuple[int, int, int] | None, tuple[int, int, int] | None, int | None]
 
 
 class Columns:
@@ -118,12 +119,16 @@ class KinetoEvents:
         role = _ROLES.get(category)
         if role is None and category.endswith(("runtime", "driver")):  # cuda_, hip_, xpu_ and older spellings
             role = "call"
-        if role is None or event.ph is None:
+        if role is None:
+            return
+        if event.ph != "X":
+            if role in _GPU_ROLES and event.ph in ("B", "b"):
+                self.quarantined["begin and end in two events, which Kineto never writes"] += 1
             return
         start_ns, duration_ns = _time_ns(event.ts), _time_ns(event.dur)
-        if role in ("kernel", "memcpy", "memset"):
+        if role in _GPU_ROLES:
             self._add_op(event, role, start_ns, duration_ns)
-        elif start_ns is None or duration_ns is None:
+        elif start_ns is None or duration_ns is None or duration_ns < 0:
             return
         elif role == "call":
             self._add_call(event, start_ns, duration_ns)
@@ -138,13 +143,11 @@ class KinetoEvents:
         else:
             self._add_sync_record(event)
 
-    def _add_op(self, event: Event, role: Role, start_ns: int | None, duration_ns: int | None) -> None:
+    def _add_op(self, event: Event, role: OpClass, start_ns: int | None, duration_ns: int | None) -> None:
         args = _decode_args(event)
         device = _last_number(event.pid if args.device is None else args.device)
         stream = _last_number(event.tid if args.stream is None else args.stream)
-        if event.ph != "X":
-            self.quarantined[f"not a complete event (ph {event.ph!r})"] += 1
-        elif start_ns is None or duration_ns is None:
+        if start_ns is None or duration_ns is None:
             self.quarantined["no readable start or duration"] += 1
         elif start_ns == 0 and duration_ns == 0:
             self.quarantined["start and duration 0: the profiler could not time it"] += 1

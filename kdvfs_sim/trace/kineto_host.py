@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from kdvfs_sim.trace.intervals import Int64s
 
 _SYNCHRONIZE: Final = re.compile(r"(?:cuda|cu|hip)(?:Device|Thread|Ctx|Stream|Event)Synchronize")
 _COPY: Final = re.compile(r"(?:cuda|cu|hip)Memcpy")

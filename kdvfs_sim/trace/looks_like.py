@@ -6,9 +6,12 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from kdvfs_sim.trace.chrome import read_text
+import msgspec
+
+from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, read_text
 
 _TAR_MAGIC: Final = slice(257, 262)
+_MOST_BYTES: Final = 1 << 26  # what is worth reading only to word a message
 _BEGINS: Final = (
     (b"SQLite format 3\0", "an SQLite database, such as an Nsight Systems export"),
     (b"PK", "a zip archive; unpack it and name one recording in it"),
@@ -38,6 +41,8 @@ def looks_like(path: Path) -> str:
     if b"\0" in text[:4096]:
         return "binary data of no known kind"
     stripped = text.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if stripped.startswith((b"[", b"{")) and _is_cut_off(path):
+        return "JSON that is cut off before any trace event"
     if stripped.startswith(b"["):
         if stripped[1:].lstrip().startswith(b"["):
             return "a JSON list of lists, such as a PyTorch memory timeline: it has no kernels"
@@ -48,6 +53,21 @@ def looks_like(path: Path) -> str:
         )
     line = stripped.split(b"\n", 1)[0]
     if b"," in line:
-        columns = line.decode(errors="replace").strip()[:60]
+        columns = " ".join(line.decode(errors="replace").split())[:60]
         return f"a CSV with other columns ({columns}); needed: name, start_ns, duration_ns"
     return "text that is neither JSON nor CSV" if stripped else "nothing but white space"
+
+
+def _is_cut_off(path: Path) -> bool:
+    text = b""
+    try:
+        for block in read_text(path):
+            text += block
+            if len(text) > _MOST_BYTES:
+                return False
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except EOFError:
+        return True
+    except (*SYNTAX_ERRORS, RecursionError, zlib.error) as error:
+        return "truncated" in str(error)
+    return False

@@ -120,6 +120,12 @@ def archive(kind: str) -> bytes:
         (b'{"schema": "1.1.1-chakra", "nodes": []}', "a PyTorch execution trace"),
         (b'{"rocprofiler-sdk-tool": []}', "rocprofv3 JSON"),
         (b'{"a": [{"ph": "X"}]}', "trace events without the key traceEvents"),
+        (
+            b'{"schemaVersion": 1, "deviceProperties": [{"id": 0',
+            "JSON that is cut off before any trace event",
+        ),
+        (gzip.compress(b'{"a": [' + b"1, " * 9999)[:-20], "JSON that is cut off before any trace event"),
+        (b"[", "JSON that is cut off before any trace event"),
         (b"[]", "a JSON list of something other than trace events"),
         (b'[{"count": 5}, {"name": "conv", "timeMs": 1.5}]', "a JSON list of something other"),
         (b"[[1, 2], [3, 4]]", "such as a PyTorch memory timeline"),
