@@ -41,7 +41,7 @@ _HELPER: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class _Tensor:
     """Shape and element size of an input; ``element_bytes`` is 0 for what is not a tensor of a known type."""
 
     dims: tuple[int, ...] = ()
@@ -80,16 +80,16 @@ class OpCost:
 class _Call:
     """Arguments of an operator. Reading one that is not what is asked for raises ValueError."""
 
-    inputs: Sequence[Tensor]
+    inputs: Sequence[_Tensor]
     values: Sequence[str]  # scalars and lists as text, "" where there is none
 
-    def tensor(self, index: int, *n_dims: int) -> Tensor:
+    def tensor(self, index: int, *n_dims: int) -> _Tensor:
         tensor = self.inputs[index]
         if not tensor.element_bytes or (n_dims and len(tensor.dims) not in n_dims):
             raise ValueError(tensor)
         return tensor
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[_Tensor]:
         return [tensor for tensor in self.inputs if tensor.element_bytes]
 
     def ints(self, index: int) -> list[int]:
@@ -124,11 +124,11 @@ def op_cost(name: str, dims: Any, types: Any, values: Any) -> OpCost | None:
         return None  # fewer, other or odder arguments than the formula is written for
 
 
-def _tensor(shape: Any, kind: Any) -> Tensor:
+def _tensor(shape: Any, kind: Any) -> _Tensor:
     element_bytes = _BYTES.get(str(kind).lower(), 0)
     if not isinstance(shape, list) or not all(type(n) is int and 0 <= n < 2**48 for n in shape):
-        return Tensor()
-    return Tensor(tuple(shape), element_bytes)
+        return _Tensor()
+    return _Tensor(tuple(shape), element_bytes)
 
 
 def _formula(name: str) -> _Formula | None:
