@@ -17,7 +17,7 @@ UNITS = ("_ns", "_s", "_mhz", "_w", "_j", "_c", "_js", "_js2", "_pct", "_mj", "_
 PLAIN = {
     "launch", "stream", "device", "seed", "share", "lower_bound", "steps", "overshoot", "recorded", "start",
     "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
-    "correlation", "recorded_correlation", "recorded_stream",
+    "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined",
 }  # fmt: skip
 
 
