@@ -53,11 +53,16 @@ def open_device(text: str | None, *, environment: Mapping[str, str] | None = Non
 @contextmanager
 def open_emulated(gpu: EmulatedGpu) -> Iterator[OpenDevice]:
     """An emulated GPU behind the driver binding, on the GPU's own TimeSource."""
-    from kdvfs_hw.emulator.library import EmulatedLibrary
-
-    with NvmlSession(EmulatedLibrary([gpu]), time=gpu.time) as session:
+    with emulated_session(gpu) as session:
         (identity,) = session.gpus()
         yield OpenDevice(NvmlDevice(session, identity), f"{EMULATED}{gpu.folder}", gpu)
+
+
+def emulated_session(*gpus: EmulatedGpu) -> NvmlSession:
+    """A driver session in which these emulated GPUs, and no others, are found."""
+    from kdvfs_hw.emulator.library import EmulatedLibrary
+
+    return NvmlSession(EmulatedLibrary(gpus), time=gpus[0].time)
 
 
 def resolve(text: str | None, gpus: tuple[GpuIdentity, ...], environment: Mapping[str, str]) -> GpuIdentity:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.cuda_order import cuda_devices
-from kdvfs_hw.devices import EMULATED, open_device, resolve
+from kdvfs_hw.devices import EMULATED, emulated_gpu, emulated_session, resolve
 from kdvfs_hw.lock_record import NOTICE, Unfinished, state_folder, unfinished_record
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.device import Capability, Feature
@@ -67,9 +68,11 @@ def examine(text: str | None = None, environment: Mapping[str, str] | None = Non
     """
     environment = os.environ if environment is None else environment
     if text is not None and text.startswith(EMULATED):
-        with open_device(text) as opened:
-            found = _gpu(opened.device.session, opened.device.identity, {}, opened.record_folder)
-            return Findings(software=opened.device.software(), gpus=(found,))
+        emulated = emulated_gpu(text)
+        with closing(emulated), emulated_session(emulated) as session:
+            (identity,) = session.gpus()
+            found = _gpu(session, identity, {}, emulated.folder)
+            return Findings(software=session.software(), gpus=(found,))
     try:
         session = NvmlSession()
     except DriverError as error:

@@ -155,9 +155,9 @@ class ArmedGuardian:
         """Tell the guardian that ``clocks`` are about to be requested."""
         self._told("before", clocks)
 
-    def after(self, clocks: Clocks, /) -> None:
-        """Tell it that the request was made, or that the run is alive."""
-        self._told("after", clocks)
+    def after(self, held: Clocks | None, /) -> None:
+        """Tell it what may be locked now, or that the run is alive."""
+        self._told("after", held)
 
     def release(self) -> None:
         """Have the clocks released; by this process if the guardian does not answer.
@@ -191,10 +191,10 @@ class ArmedGuardian:
         except subprocess.TimeoutExpired:
             _UNWAITED.append(self._process)
 
-    def _told(self, what: str, clocks: Clocks) -> None:
+    def _told(self, what: str, clocks: Clocks | None) -> None:
         if self._released or os.getpid() != self._owner:
             raise InvariantError("clock control outlived its guardian, or went through a fork; arm a new one")
-        answer = self._ask({"do": what, "clocks": str(clocks)}, _ANSWER_TIMEOUT_S)
+        answer = self._ask({"do": what, "clocks": clocks and str(clocks)}, _ANSWER_TIMEOUT_S)
         device = self._opened.device
         if answer is None:
             raise DeviceError(

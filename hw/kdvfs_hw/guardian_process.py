@@ -64,15 +64,27 @@ class Guardian:
             outcome = None if release is None else str(release)
             self.line.send({"seq": message["seq"], "release": outcome, "complete": complete})
             return not complete  # then the end of the run is another occasion
-        clocks = Clocks.parse(message["clocks"])
+        if message["do"] == "before":
+            self._expect(Clocks.parse(message["clocks"]))
+        elif message["clocks"] is None:
+            self._nothing_held()
+        else:
+            self.believed = (Clocks.parse(message["clocks"]),)
+            if self.revoked:  # it may have locked them after we had released them
+                self._release(self.revoked)
+        self.line.send({"seq": message["seq"], "revoked": self.revoked})
+        return True
+
+    def _expect(self, clocks: Clocks) -> None:
         if not self.dirty:
             self.record.locking()
             self.dirty = True
-        self.believed = (*self.believed[-1:], clocks) if message["do"] == "before" else (clocks,)
-        if self.revoked and message["do"] == "after":
-            self._release(self.revoked)  # it may have locked them after we had released them
-        self.line.send({"seq": message["seq"], "revoked": self.revoked})
-        return True
+        self.believed = (*self.believed, clocks)
+
+    def _nothing_held(self) -> None:
+        if self.dirty:
+            self.record.released("nothing was locked", complete=True, why="the driver refused")
+        self.dirty, self.believed = False, ()
 
     def _revoke(self) -> None:
         self.revoked = f"no sign of life from the run for {self.lease_s:g} s"

@@ -12,9 +12,10 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from kdvfs_hw.driver_errors import TRANSIENT_CODES
 from kdvfs_hw.nvml_read import NvmlDevice
+from kdvfs_hw.readback import NEAR_MHZ
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
 from kdvfs_sim.core.device import ClockRequest, Feature
-from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError, DriverError
+from kdvfs_sim.core.errors import DeviceError, DevicePermissionError, DeviceUnsupportedError, DriverError
 
 Domain: TypeAlias = Literal["sm", "mem"]
 Outcome: TypeAlias = Literal["moved", "highest", "accepted", "not supported", "unmoved", "refused"]
@@ -32,15 +33,18 @@ _N_TRIES: Final = 5
 _FIRST_PAUSE_NS: Final = 50_000_000
 _VERIFY_NS: Final = 2_000_000_000
 _POLL_NS: Final = 20_000_000
-_NEAR_MHZ: Final = 7  # half a step of 15 MHz
 
 
 class Guard(Protocol):
-    """Who sees to it that clocks are released. Both raise DeviceError once it no longer does."""
+    """Who sees to it that clocks are released; told what is about to be asked, then what may be locked.
+
+    ``held`` is None as long as the driver has accepted nothing. Both raise DeviceError once the
+    guard no longer does its work.
+    """
 
     def before(self, clocks: Clocks, /) -> None: ...
 
-    def after(self, clocks: Clocks, /) -> None: ...
+    def after(self, held: Clocks | None, /) -> None: ...
 
 
 class GuardedClockControl:
@@ -51,6 +55,7 @@ class GuardedClockControl:
         self._guard = guard
         self._table = device.clock_table()
         self._requested: Clocks | None = None
+        self._held: Clocks | None = None
         self._target: dict[Domain, ClockMhz | None] = {}
         self._forget()
 
@@ -71,18 +76,16 @@ class GuardedClockControl:
         wanted: dict[Domain, ClockMhz] = {"sm": clocks.sm_mhz, "mem": clocks.mem_mhz}
         changes = [domain for domain in _DOMAINS if wanted[domain] != self._target[domain]]
         if changes:
-            self._tell(self._guard.before, clocks)
+            self._tell(lambda: self._guard.before(clocks))
         self._requested = clocks
         issued_ns = returned_ns = self.device.time.now_ns()
         try:
             for domain in changes:
-                self._target[domain] = None  # until the driver has answered, it is not known
-                _lock(self.device, domain, wanted[domain])
-                self._target[domain] = wanted[domain]
+                self._change(domain, wanted[domain])
                 returned_ns = self.device.time.now_ns()
         finally:
             if changes:
-                self._tell(self._guard.after, clocks)
+                self._tell(lambda: self._guard.after(self._held))
         return ClockRequest(clocks=clocks, n_calls=len(changes), issued_ns=issued_ns, returned_ns=returned_ns)
 
     def reset_clocks(self) -> ClockRequest:
@@ -92,7 +95,21 @@ class GuardedClockControl:
 
     def beat(self) -> None:
         """Show the guardian that this process is alive and still wants its clocks."""
-        self._tell(self._guard.after, self._requested or AUTO_CLOCKS)
+        self._tell(lambda: self._guard.after(self._held))
+
+    def _change(self, domain: Domain, mhz: ClockMhz) -> None:
+        """One call of the driver. Unless it clearly refuses, and if interrupted, it may have happened."""
+        held = self._held
+        if isinstance(mhz, int):
+            self._held = _with(held or AUTO_CLOCKS, domain, mhz)
+        self._target[domain] = None
+        try:
+            _lock(self.device, domain, mhz)
+        except (DevicePermissionError, DeviceUnsupportedError):
+            self._held = held
+            raise
+        self._held = _with(self._held or AUTO_CLOCKS, domain, mhz)
+        self._target[domain] = mhz
 
     def _forget(self) -> None:
         # locks from before cannot be read: the first request of a domain is always made
@@ -101,13 +118,14 @@ class GuardedClockControl:
             cannot = capabilities[_FEATURE[domain]].support == "no"
             self._target[domain] = AUTO if cannot else None
 
-    def _tell(self, what: Callable[[Clocks], None], clocks: Clocks) -> None:
+    def _tell(self, what: Callable[[], None]) -> None:
         try:
-            what(clocks)
+            what()
         except DeviceError:
             # the guardian is gone, or has released the clocks, perhaps before our last change
             self._forget()
-            release_clocks(self.device, {clocks, self._requested or clocks})
+            if self._held is not None:
+                release_clocks(self.device, {self._held})
             raise
 
 
@@ -117,7 +135,8 @@ class Release:
 
     ``moved``: the clock was at the lock and left it. ``highest``: it is the GPU's highest clock,
     nothing holds it down. ``accepted``: by the driver; no lock of ours showed in the clock before
-    (none was made, or the GPU was idle or at its power cap). ``unmoved``: accepted without effect.
+    (none was made, or the GPU was idle or at its power cap), or a slowdown keeps the clock where the
+    lock had it. ``unmoved``: accepted without effect.
     """
 
     sm: Outcome
@@ -150,13 +169,17 @@ def release_clocks(device: NvmlDevice, believed: Collection[Clocks]) -> Release:
             continue
         if _near(highest, domain, lock):
             outcomes[domain] = "highest"
-        elif _leaves(device, domain, lock):
+        elif _leaves(device, domain, lock) or (
+            _reset(device, domain, words) == "accepted" and _leaves(device, domain, lock)
+        ):
             outcomes[domain] = "moved"
-        else:
-            again = _reset(device, domain, words)
-            moved = again == "accepted" and _leaves(device, domain, lock)
-            outcomes[domain] = "moved" if moved else "unmoved"
+        elif not _is_slowed(device):
+            outcomes[domain] = "unmoved"
     return Release(sm=outcomes["sm"], mem=outcomes["mem"], words="; ".join(dict.fromkeys(words.values())))
+
+
+def _with(clocks: Clocks, domain: Domain, mhz: ClockMhz) -> Clocks:
+    return Clocks(mhz, clocks.mem_mhz) if domain == "sm" else Clocks(clocks.sm_mhz, mhz)
 
 
 def _lock(device: NvmlDevice, domain: Domain, mhz: ClockMhz) -> None:
@@ -200,8 +223,16 @@ def _highest(device: NvmlDevice) -> dict[Domain, int]:
     return {"sm": sm_mhz, "mem": mem_mhz}
 
 
+def _is_slowed(device: NvmlDevice) -> bool:
+    """Whether the driver names a reason, other than our lock, for a clock that does not rise."""
+    try:
+        return bool(device.throttle_reasons().slowed_by)
+    except DriverError:
+        return False
+
+
 def _near(clocks: dict[Domain, int], domain: Domain, mhz: int) -> bool:
-    return domain in clocks and abs(clocks[domain] - mhz) <= _NEAR_MHZ
+    return domain in clocks and abs(clocks[domain] - mhz) <= NEAR_MHZ
 
 
 def _leaves(device: NvmlDevice, domain: Domain, lock: int) -> bool:

@@ -33,6 +33,7 @@ from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError, DriverErr
 
 _SM, _MEM = 1, 2  # nvmlClockType_t
 _FIELD_POWER_AVERAGE, _FIELD_POWER_INSTANT = 185, 186
+_ABSENT: Final = 13  # NVML_ERROR_FUNCTION_NOT_FOUND
 _NO_MEMORY_VALUE: Final = 2**64 - 1
 
 
@@ -46,7 +47,7 @@ def call(device: str, name: str, *args: Any) -> Any:
     function: Callable[..., Any] | None = getattr(pynvml, name, None)
     if function is None:
         raise DeviceUnsupportedError(
-            device, name, 13, f"not in the binding {pynvml.__file__}", "update nvidia-ml-py"
+            device, name, _ABSENT, f"not in the binding {pynvml.__file__}", "update nvidia-ml-py"
         )
     try:
         return function(*args)
@@ -264,7 +265,10 @@ class NvmlDevice:
     def throttle_reasons(self) -> ThrottleReading:
         try:
             bits, called_ns, returned_ns = self._timed("nvmlDeviceGetCurrentClocksEventReasons")
-        except DeviceUnsupportedError:  # its name before driver 535
+        except DeviceUnsupportedError as error:
+            if error.code != _ABSENT:
+                raise
+            # its name before driver 535
             bits, called_ns, returned_ns = self._timed("nvmlDeviceGetCurrentClocksThrottleReasons")
         return ThrottleReading(
             reasons=decode_reasons(int(bits)), called_ns=called_ns, returned_ns=returned_ns
@@ -273,7 +277,10 @@ class NvmlDevice:
     def temperature_c(self) -> int:
         try:
             return int(self.ask("nvmlDeviceGetTemperatureV", 0))
-        except DeviceUnsupportedError:  # drivers before 560 have only the older call
+        except DeviceUnsupportedError as error:
+            if error.code != _ABSENT:
+                raise
+            # drivers before 560 have only the older call
             return int(self.ask("nvmlDeviceGetTemperature", 0))
 
     def foreign_processes(self, own_pids: Collection[int] = ()) -> tuple[GpuProcess, ...]:
