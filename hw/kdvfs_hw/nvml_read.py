@@ -84,11 +84,12 @@ class NvmlSession:
         self._library = library
         self._pid: int | None = None
         self._handles: dict[str, Any] = {}
-        _use_library(library)
+        if self.emulated:  # the machine's own library is left as it is: others here may use it too
+            _use_library(library)
         try:
             self.ensure()
         except BaseException:
-            _use_library(None)
+            self._restore_library()
             raise
         NvmlSession._open = self
 
@@ -109,6 +110,10 @@ class NvmlSession:
         except DriverError:
             pass  # a lost GPU refuses even this; there is nothing left to keep
         finally:
+            self._restore_library()
+
+    def _restore_library(self) -> None:
+        if self.emulated:
             _use_library(None)
 
     def ensure(self) -> None:

@@ -65,6 +65,7 @@ TABLE = {
     "no_permission=1": Row({}, DevicePermissionError, "Insufficient Permissions", value=1),
     "no_lock": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "Not Supported"),
     "no_mem_lock": Row({Feature.LOCK_MEM: "no"}, None, wanted=Clocks(1000, AUTO)),
+    "mig": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "MIG is on"),
     "no_energy": Row({Feature.ENERGY_COUNTER: "no"}, None, reading=energy),
     "no_power": Row(
         {Feature.INSTANT_POWER: "no", Feature.AVERAGE_POWER: "no"}, None, reading=lambda d: d.power("instant")

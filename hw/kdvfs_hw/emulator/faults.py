@@ -16,6 +16,7 @@ FAULTS: Final[dict[str, tuple[str, str, float]]] = {
     ),
     "no_lock": ("setters answer NOT_SUPPORTED, no clocks are listed", "", 0),
     "no_mem_lock": ("the memory lock answers NOT_SUPPORTED, the GPU is older than Ampere", "", 0),
+    "mig": ("the GPU is divided into instances", "", 0),
     "no_energy": ("the energy counter is not supported", "", 0),
     "no_power": ("power readings are not supported", "", 0),
     "no_reasons": ("throttle reasons are not supported", "", 0),

@@ -174,9 +174,9 @@ class EmulatedLibrary:
 
     @entry("nvmlDeviceGetMigMode", _HANDLE, _OUT, _OUT)
     def _mig(self, handle: Address, current: Address, pending: Address) -> None:
-        self._device(handle)
-        put(c.c_uint, current, 0)
-        put(c.c_uint, pending, 0)
+        is_on = bool(self._device(handle)[1].fault("mig"))
+        put(c.c_uint, current, is_on)
+        put(c.c_uint, pending, is_on)
 
     # clocks
 
