@@ -6,16 +6,18 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kdvfs_hw.cuda_order import cuda_devices
-from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.lock_record import state_folder
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:  # a process that works on a real GPU loads nothing of the emulator
+    from kdvfs_hw.emulator.gpu import EmulatedGpu
 
 EMULATED: Final = "emulated:"
 FORMS: Final = "a UUID (GPU-...), cuda:N, pci:BUS_ID, or emulated:NAME[,FAULT[=VALUE]...]"
@@ -42,7 +44,8 @@ def open_device(text: str | None, *, environment: Mapping[str, str] | None = Non
     Raises UsageError for a malformed or ambiguous name, DeviceError where there is no such GPU.
     """
     if text is not None and text.startswith(EMULATED):
-        with open_emulated(emulated_gpu(text)) as opened:
+        gpu = emulated_gpu(text)
+        with closing(gpu), open_emulated(gpu) as opened:
             yield opened
         return
     with NvmlSession() as session:
@@ -109,6 +112,8 @@ def emulated_gpu(text: str) -> EmulatedGpu:
     A GPU named in the first two ways lives until the machine restarts, shared by all processes of
     this user; each set of faults is a GPU of its own. Raises UsageError, UnknownGpuError.
     """
+    from kdvfs_hw.emulator.gpu import EmulatedGpu
+
     name, *faults = text.removeprefix(EMULATED).split(",")
     if name.startswith(("/", ".", "~")):
         if faults:

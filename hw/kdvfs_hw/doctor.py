@@ -116,7 +116,7 @@ def _gpu(
             power_limit_w=_optional(device.power_limit_w),
             persistence_mode=_optional(device.persistence_mode),
             foreign_pids=tuple(other.pid for other in device.foreign_processes()) if can_list else (),
-            unfinished=unfinished_record(folder, identity.uuid),
+            unfinished=_optional(lambda: unfinished_record(folder, identity.uuid)),
         )
     except DriverError as error:
         return GpuFindings(identity=identity, error=str(error))
@@ -129,7 +129,7 @@ def _supported(device: NvmlDevice) -> dict[int, tuple[int, ...]]:
 def _optional(read: Any) -> Any:
     try:
         return read()
-    except DriverError:
+    except DeviceError:
         return None
 
 

@@ -101,7 +101,8 @@ class Guardian:
 
     def _release(self, why: str) -> Release:
         release = release_clocks(self.device, self.believed)
-        self.record.released(str(release), complete=release.complete, why=why)
+        with suppress(DeviceError):  # a full disk must not end the attempts to release
+            self.record.released(str(release), complete=release.complete, why=why)
         return release
 
 

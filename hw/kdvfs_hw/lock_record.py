@@ -108,13 +108,13 @@ def find_unfinished(folder: Path) -> tuple[Unfinished, ...]:
 
 
 def unfinished_record(folder: Path, uuid: str) -> Unfinished | None:
-    """The same for one GPU."""
+    """The same for one GPU. Raises DeviceError if its record may not be read."""
     path = folder / f"{uuid}{_SUFFIX}"
     return _read_unfinished(path) if path.exists() else None
 
 
 def _read_unfinished(path: Path) -> Unfinished | None:
-    journal = Journal(path)
+    journal = Journal(path, read_only=True)
     try:
         armed = _last(journal, "armed")
         if armed is None or not _is_open(journal):

@@ -256,32 +256,43 @@ def test_control_needs_consent_and_ends_with_the_block(toy: EmulatedGpu) -> None
     assert toy.locks() == AUTO_CLOCKS
 
 
-def kill_at_random(tmp_path: Path, n_kills: int, seed: int) -> int:
-    """Kills ``n_kills`` runs at random instants; returns how many had clocks to release."""
+def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
+    """Ends runs by these signals at random instants; returns how many had clocks to release."""
     rng = random.Random(seed)
     n_dirty = 0
-    for i in range(n_kills):
+    for i, name in enumerate(signals):
         gpu = EmulatedGpu.create(
             tmp_path / f"toy{i}", toy_spec(host_call_ns=1_000_000, switching_ns=4_000_000)
         )
         run = Run(gpu, "loop")
         time.sleep(rng.uniform(0.0, 1.2))
-        run.process.kill()
+        run.process.send_signal(signal.Signals[name])
         run.end()
         wait_for_guardians(gpu)
         n_dirty += any(record["event"] == "locking" for record in records(gpu))
-        assert gpu.locks() == AUTO_CLOCKS, f"kill {i} of seed {seed}: {records(gpu)}"
+        assert gpu.locks() == AUTO_CLOCKS, f"{name} {i} of seed {seed}: {records(gpu)}"
         assert unfinished_record(gpu.folder, gpu.uuid) is None
         gpu.close()
     return n_dirty
 
 
 def test_kills_at_random_instants(tmp_path: Path) -> None:
-    assert kill_at_random(tmp_path, 20, seed=1) > 0
+    assert end_at_random(tmp_path, ["SIGKILL"] * 20, seed=1) > 0
+
+
+def test_signals_at_random_instants(tmp_path: Path) -> None:
+    assert end_at_random(tmp_path, ["SIGINT", "SIGTERM", "SIGHUP"] * 3, seed=3) > 0
 
 
 @pytest.mark.soak
 def test_five_hundred_kills_at_random_instants(tmp_path: Path) -> None:
-    n_dirty = kill_at_random(tmp_path, 500, seed=2)
+    n_dirty = end_at_random(tmp_path, ["SIGKILL"] * 500, seed=2)
     print(f"\n500 SIGKILLs, {n_dirty} of them with clocks to release: 0 left locked")
     assert n_dirty > 100
+
+
+@pytest.mark.soak
+def test_three_hundred_signals_at_random_instants(tmp_path: Path) -> None:
+    n_dirty = end_at_random(tmp_path, ["SIGINT", "SIGTERM", "SIGHUP"] * 100, seed=4)
+    print(f"\n300 signals, {n_dirty} of them with clocks to release: 0 left locked")
+    assert n_dirty > 50
