@@ -6,7 +6,9 @@ import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,7 +19,12 @@ from kdvfs_hw.timing import VirtualTime
 from toy_gpu import MEM_MHZ, SM_MHZ, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
-from kdvfs_sim.core.errors import DeviceError, DevicePermissionError, DeviceUnsupportedError
+from kdvfs_sim.core.errors import (
+    DeviceError,
+    DevicePermissionError,
+    DeviceUnsupportedError,
+    UnsupportedClocksError,
+)
 
 SCRIPTED = ("no_permission", "no_mem_lock", "lock_ignored", "clipped", "unknown_error", "throttling")
 REFUSING = {"no_permission", "unknown_error"}
@@ -194,3 +201,48 @@ class ControlMachine(RuleBasedStateMachine):
 
 TestControlMachine = ControlMachine.TestCase
 TestControlMachine.settings = settings(max_examples=settings().max_examples // 2, stateful_step_count=25)
+
+
+def test_a_release_that_may_have_failed_leaves_the_old_lock_on_the_books(open_toy: Any) -> None:
+    opened = open_toy()
+    notes = Notes()
+    control = GuardedClockControl(opened.device, notes)
+    control.request_clocks(Clocks(600, AUTO))
+    opened.emulated.script("unknown_error")
+    with pytest.raises(DeviceError):
+        control.request_clocks(AUTO_CLOCKS)
+    assert notes.told[-1] == ("after", Clocks(600, AUTO))
+    assert control.target is None
+
+
+def test_a_request_outside_the_table_never_reaches_guard_or_driver(open_toy: Any) -> None:
+    opened = open_toy()
+    notes = Notes()
+    control = GuardedClockControl(opened.device, notes)
+    with pytest.raises(UnsupportedClocksError, match="nearest: sm=1400,mem=auto"):
+        control.request_clocks(Clocks(1390, AUTO))
+    assert notes.told == []
+    assert not [call for call in opened.emulated.calls() if "Locked" in call["call"]]
+
+
+def test_an_interrupted_change_is_asked_again_and_counts_as_held(
+    open_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_toy()
+    notes = Notes()
+    control = GuardedClockControl(opened.device, notes)
+    control.request_clocks(AUTO_CLOCKS)
+    log = EmulatedGpu.log_call
+
+    def interrupt(gpu: EmulatedGpu, name: str, args: Any = ()) -> None:
+        log(gpu, name, args)
+        if "SetMemory" in name:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(EmulatedGpu, "log_call", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        control.request_clocks(Clocks(1000, 1000))
+    monkeypatch.undo()
+    assert notes.told[-1] == ("after", Clocks(1000, 1000))
+    assert control.target is None
+    assert control.request_clocks(Clocks(1000, 1000)).n_calls == 1

@@ -20,6 +20,7 @@ from kdvfs_hw.emulator.faults import FAULTS
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import guarded_clocks
 from kdvfs_hw.lock_record import unfinished_record
+from kdvfs_hw.nvml_control import release_clocks
 from kdvfs_hw.readback import await_clocks, check_clocks
 from kdvfs_hw.reset import reset
 from toy_gpu import toy_spec
@@ -225,3 +226,22 @@ def test_an_unreleased_lock_is_a_note_on_the_first_error_not_in_its_place(gpu: E
     gpu.heal("lost")
     wait_for_the_guardian(gpu)
     assert gpu.locks() == AUTO_CLOCKS  # the guardian went on trying after the run had ended
+
+
+def test_a_slowdown_at_the_locked_clock_is_not_taken_for_a_lock_that_stays(open_toy: Any) -> None:
+    opened = open_toy()
+    opened.device.ask("nvmlDeviceSetGpuLockedClocks", 600, 600)
+    opened.emulated.script("throttling", 600)
+    opened.emulated.time.sleep_ns(100_000_000)
+    release = release_clocks(opened.device, {Clocks(600, AUTO)})
+    assert (release.sm, release.complete) == ("accepted", True)
+
+
+def test_what_a_release_says_of_clocks_that_were_locked(open_toy: Any) -> None:
+    opened = open_toy()
+    for sm_mhz, outcome in ((600, "moved"), (2000, "highest")):
+        opened.device.ask("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
+        opened.emulated.time.sleep_ns(100_000_000)
+        assert release_clocks(opened.device, {Clocks(sm_mhz, AUTO)}).sm == outcome
+    opened.emulated.script("no_mem_lock")
+    assert release_clocks(opened.device, ()).mem == "not supported"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
-from kdvfs_hw.guardian import guarded_clocks
+from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
 from kdvfs_hw.journal import Journal
 from kdvfs_hw.lock_record import unfinished_record
 from toy_gpu import toy_spec
@@ -159,6 +159,22 @@ def test_a_hung_run_loses_its_clocks_and_is_told_when_it_wakes(toy: EmulatedGpu)
     run.process.send_signal(signal.SIGCONT)
     assert "the guardian has released the clocks: no sign of life" in run.end()
     assert locks_seen_by_another_process(toy) == "sm=auto,mem=auto"
+
+
+def test_a_lock_made_after_the_guardian_gave_up_is_released_too(toy: EmulatedGpu) -> None:
+    """The run was stopped between telling the guardian and calling the driver, and goes on later."""
+    with open_device(f"emulated:{toy.folder}") as opened:
+        guardian = ArmedGuardian(opened, toy.folder, lease_s=0.3)
+        guardian.before(Clocks(1000, 1000))
+        deadline = time.monotonic() + 10
+        while records(toy)[-1]["event"] != "released" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        opened.device.ask("nvmlDeviceSetGpuLockedClocks", 1000, 1000)
+        assert toy.locks() == Clocks(1000, AUTO)
+        with pytest.raises(DeviceError, match="no sign of life from the run"):
+            guardian.after(Clocks(1000, AUTO))
+        assert toy.locks() == AUTO_CLOCKS
+        guardian.release()
 
 
 def test_a_fork_that_outlives_the_run_does_not_keep_the_guardian_waiting(toy: EmulatedGpu) -> None:
