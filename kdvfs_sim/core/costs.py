@@ -124,7 +124,7 @@ class CostTable:
     def ratio(self) -> npt.NDArray[np.float64]:
         """(n_kinds, n_clocks): duration of a kind *under a request*, alone, over its recorded one.
 
-        Exactly 1.0 where the effective row equals the recorded one.
+        Exactly 1.0 where the effective row equals the recorded one, known or not.
         """
         import numpy as np
 
@@ -133,8 +133,9 @@ class CostTable:
         if self.recorded_effective is not None:
             recorded = self.recorded_effective
         under_request = self.duration_ns[kinds[:, None], self.effective]
-        ratio: npt.NDArray[np.float64] = under_request / self.duration_ns[kinds, recorded][:, None]
-        return ratio
+        ratio = under_request / self.duration_ns[kinds, recorded][:, None]
+        same: npt.NDArray[np.float64] = np.where(self.effective == recorded[:, None], 1.0, ratio)
+        return same
 
     @cached_property
     def request_power_w(self) -> npt.NDArray[np.float64]:
