@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pynvml
 
@@ -352,3 +352,10 @@ class NvmlDevice:
     @cached_property
     def _capabilities(self) -> Mapping[Feature, Capability]:
         return probe_capabilities(self)
+
+
+if TYPE_CHECKING:
+    from kdvfs_sim.core.device import Device
+
+    def _keeps_the_protocol(device: NvmlDevice) -> Device:
+        return device

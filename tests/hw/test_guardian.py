@@ -273,7 +273,7 @@ def test_control_needs_consent_and_ends_with_the_block(toy: EmulatedGpu) -> None
 
 
 def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
-    """Ends runs by these signals at random instants; returns how many had clocks to release."""
+    """Ends runs by these signals at random instants; returns how many clocks were locked then, or about to be."""
     rng = random.Random(seed)
     n_dirty = 0
     for i, name in enumerate(signals):
@@ -281,7 +281,11 @@ def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
             tmp_path / f"toy{i}", toy_spec(host_call_ns=1_000_000, switching_ns=4_000_000)
         )
         run = Run(gpu, "loop")
-        time.sleep(rng.uniform(0.0, 1.2))
+        if i % 2:  # as it starts, arms and asks for the first time; or in the middle of its requests
+            time.sleep(rng.uniform(0.0, 0.8))
+        else:
+            run.wait_for("armed")
+            time.sleep(rng.uniform(0.0, 0.2))
         run.process.send_signal(signal.Signals[name])
         run.end()
         wait_for_guardians(gpu)
