@@ -103,9 +103,10 @@ def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) 
     others = device.foreign_processes(own_pids) if capabilities[Feature.PROCESSES].support == "yes" else ()
     if others:
         pids = ", ".join(str(other.pid) for other in others)
+        unseen = not all(Path(f"/proc/{other.pid}").exists() for other in others)
         raise DeviceError(
-            f"{device.uuid}: in use by other processes ({pids}), whose work would change speed: "
-            "wait for them or stop them"
+            f"{device.uuid}: in use by other processes ({pids}), whose work would change speed: wait for them or "
+            "stop them" + (" (in a container one may be our own: start it with --pid=host)" if unseen else "")
         )
 
 

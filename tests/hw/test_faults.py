@@ -83,7 +83,7 @@ TABLE = {
     "lost": Row({}, DeviceLostError, "fallen off the bus", after_lock=True, left_locked=True),
     "unknown_error": Row({}, DeviceLostError, "Unknown Error", after_lock=True, left_locked=True),
     "throttling": Row({}, ClocksNotReachedError, "hw_thermal_slowdown"),
-    "foreign_process": Row({}, DeviceError, "in use by other processes"),
+    "foreign_process": Row({}, DeviceError, "start it with --pid=host"),
     "slower": Row({}, None),
     "slow_switching": Row({}, ClocksNotReachedError, "observed sm=1600,mem=2000", value=200),
 }

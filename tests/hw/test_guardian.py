@@ -273,7 +273,7 @@ def test_control_needs_consent_and_ends_with_the_block(toy: EmulatedGpu) -> None
 
 
 def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
-    """Ends runs by these signals at random instants; returns how many clocks were locked then, or about to be."""
+    """Ends runs by these signals at random instants; returns how many had locked, or were about to."""
     rng = random.Random(seed)
     n_dirty = 0
     for i, name in enumerate(signals):
