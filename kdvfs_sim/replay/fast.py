@@ -1,0 +1,5 @@
+"""The replay of one plain stream as a compiled loop: many schedules at once, the same answers.
+
+Claimed: this file is being written right now by the helper for the fast evaluator; the builder of the
+replay room leaves it alone.
+"""
