@@ -163,14 +163,16 @@ def _host(host: pl.DataFrame, op_of_row: Int64s, launch: Int64s, op_end: Int64s,
         own = everyone[thread == t]
         found = _latest_completed(own, start, end)
         prev_own[own] = found
-    is_launch = (host["action"] == "launch").to_numpy()
+    is_sync = (host["action"] == "sync").to_numpy()
+    is_launch = np.zeros(start.size, dtype=bool)
+    is_launch[launch[launch >= 0]] = True  # calls that launched nothing here only take time
 
     awaits = np.full(start.size, -1, dtype=np.int64)
     await_lag = np.zeros(start.size, dtype=np.int64)
     by_end = np.lexsort((np.arange(op_end.size), op_end))
     ends = op_end[by_end]
     told = host["awaits"].fill_null(-1).to_numpy().astype(np.int64)
-    for i in np.flatnonzero(~is_launch).tolist():
+    for i in np.flatnonzero(is_sync).tolist():
         op = int(op_of_row[told[i]]) if told[i] >= 0 else -1
         if op < 0 or launch[op] >= i or op_end[op] > end[i]:
             at = int(np.searchsorted(ends, end[i], side="right")) - 1

@@ -127,9 +127,10 @@ class Device:
         return mode
 
     def _on_end(self, due: Due) -> None:
-        if due is not self._due:
-            return  # speeds have changed since: what is next ends at another time
         engine, now = self.engine, due.at_ns
+        if due is not self._due:  # speeds have changed since: what is next ends at another time
+            engine.finish(now)
+            return
         self._due, self._due_ns = None, NEVER
         if len(self.running) == 1 and not self.marks:
             ended, self.running = self.running, []

@@ -22,7 +22,7 @@ class LiveHost:
     ``op_ends`` is the replay's own list of ends of operations (-1: not ended). The launches in ``held``
     are not made until ``release``. ``reached``: when the host stands before one of them.
     ``blocked_by``: after an UNKNOWN answer, the operation that has to end first, or ``~action`` for a
-    launch held. ``late``: (thread, moment, delay) of requests that no later launch has met.
+    launch held.
     ``roots``: ends of synchronizations that have returned, with the root of nothing at [-1] and NO_ROOT
     at [-2]; all UNKNOWN once something is held or delayed, because HostLinks.root then tells nothing.
     """
@@ -33,14 +33,13 @@ class LiveHost:
         self.reached: dict[int, int] = {}
         self._disturbed = bool(self._held)
         self.blocked_by = 0
-        self.late: list[tuple[int, int, int]] = []
+        self._pending: dict[int, list[tuple[int, int]]] = {}
         self.ends = [UNKNOWN] * len(links.thread)
         self.roots = [UNKNOWN] * len(links.thread) + [UNKNOWN, UNKNOWN if self._held else 0]
         self._links = links
         self._op_ends = op_ends
         self._delays: dict[int, int] = {}
         self._foretold: list[int] = []
-        self._next_launch = [0] * len(links.launches_of_thread)
 
     def start_of(self, action: int) -> int:
         """When ``action`` starts, or UNKNOWN; ``blocked_by`` then says why."""
@@ -73,8 +72,8 @@ class LiveHost:
                         continue
                 if end > at:
                     at = end
-            if self._delays:
-                at += self._delays.get(i, 0)
+            if self._disturbed:
+                at = self._delayed(i, at)
             todo.pop()
             if i in self._held:
                 self.reached[i] = at
@@ -117,24 +116,33 @@ class LiveHost:
     def delay(self, thread: int, moment_ns: int, delay_ns: int) -> None:
         """Move the first launch of ``thread`` after a moment, and so all that follows it. What was foretold
         for later than the moment is void: streams waiting for a launch have to ask again."""
-        launches = self._links.launches_of_thread[thread]
-        n = self._next_launch[thread]
-        while n < len(launches):
-            start = self.starts[launches[n]]
-            if start == UNKNOWN:
-                start = self.start_of(launches[n])
-            if start == UNKNOWN or start > moment_ns:
-                break
-            n += 1
-        self._next_launch[thread] = n
-        if n == len(launches):
-            self.late.append((thread, moment_ns, delay_ns))
-            return
+        links, void = self._links, [i for i in self._foretold if self.starts[i] > moment_ns]
+        void += [i for i, at_ns in self.reached.items() if at_ns > moment_ns]
+        moved = [i for i in void if links.is_launch[i] and links.thread[i] == thread]
+        if moved:
+            self._delays[min(moved)] = self._delays.get(min(moved), 0) + delay_ns
+        else:
+            self._pending.setdefault(thread, []).append((moment_ns, delay_ns))
+        for i in void:
+            self.starts[i] = self.ends[i] = UNKNOWN
+            self.reached.pop(i, None)
+        self._foretold = []
         self._disturbed = True
         self.roots[:] = [UNKNOWN] * len(self.roots)
-        self._delays[launches[n]] = self._delays.get(launches[n], 0) + delay_ns
-        for i in self._foretold:
-            if self.starts[i] > moment_ns:
-                self.starts[i] = self.ends[i] = UNKNOWN
-        self._foretold = []
-        self.reached = {i: at_ns for i, at_ns in self.reached.items() if at_ns <= moment_ns}
+
+    def _delayed(self, action: int, at_ns: int) -> int:
+        """When an action starts that would start at a time if nobody had made requests."""
+        links = self._links
+        at_ns += self._delays.get(action, 0)
+        if links.is_launch[action]:
+            pending = self._pending.get(links.thread[action], [])
+            while pending and pending[0][0] < at_ns:
+                delay_ns = pending.pop(0)[1]
+                self._delays[action] = self._delays.get(action, 0) + delay_ns
+                at_ns += delay_ns
+        return at_ns
+
+    @property
+    def late(self) -> list[tuple[int, int, int]]:
+        """(thread, moment, delay) of requests that no later launch has met."""
+        return [(thread, *p) for thread, pending in self._pending.items() for p in pending]

@@ -20,7 +20,7 @@ NO_ROOT: Final = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostLinks:
-    """Columns of Host, the launches of each thread in order, and roots.
+    """Columns of Host, and roots.
 
     As long as no request delays a thread, action i starts ``root_lag_ns`` after the end of ``root``: of
     the last synchronization before it, or of nothing (-1: at ``root_lag_ns``). ``root`` is NO_ROOT where
@@ -35,7 +35,7 @@ class HostLinks:
     prev_own: list[int]
     awaits: list[int]
     await_lag_ns: list[int]
-    launches_of_thread: list[list[int]]
+    is_launch: list[bool]
     root: list[int]
     root_lag_ns: list[int]
 
@@ -45,6 +45,7 @@ class HostLinks:
         root, root_lag_ns = _roots(host)
         return cls(
             thread=host.thread.tolist(),
+            is_launch=host.is_launch.tolist(),
             start_ns=host.start_ns.tolist(),
             length_ns=host.length_ns.tolist(),
             prev_any=host.prev_any.tolist(),
@@ -52,10 +53,6 @@ class HostLinks:
             prev_own=host.prev_own.tolist(),
             awaits=host.awaits.tolist(),
             await_lag_ns=host.await_lag_ns.tolist(),
-            launches_of_thread=[
-                np.flatnonzero(host.is_launch & (host.thread == t)).tolist()
-                for t in range(len(program.threads))
-            ],
             root=root,
             root_lag_ns=root_lag_ns,
         )

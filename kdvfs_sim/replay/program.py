@@ -39,7 +39,7 @@ class Host:
     """
 
     thread: Int32s  # row of Program.threads
-    is_launch: Bools
+    is_launch: Bools  # it launched at least one operation of the program
     start_ns: Int64s  # as recorded, moved by Program.host_shift_ns
     length_ns: Int64s
     prev_any: Int64s

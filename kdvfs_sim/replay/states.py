@@ -86,35 +86,41 @@ class States:
         their single answers downwards at the same memory clock, whose power meets the cap; unknown
         power limits nothing. Without a cap, or if no row meets it: the lowest answer, the lowest row.
         """
-        if self._costs is None or not kinds:
+        costs = self._costs
+        if costs is None or not kinds:
             return row
         if len(kinds) == 1:
-            return int(self._costs.effective[kinds[0], row])
+            return int(costs.effective[kinds[0], row])
         key = (kinds, row)
         if key not in self._resolved:
-            self._resolved[key] = self._resolve_several(kinds, row)
+            self._resolved[key] = self._highest(kinds, costs.effective[:, row].tolist(), costs.cap_w)
         return self._resolved[key]
 
-    def _resolve_several(self, kinds: tuple[int, ...], row: int) -> int:
+    def _recorded(self, kinds: tuple[int, ...]) -> int:
+        """The row at which the recording ran ``kinds``. Where it ran under another limit than the table's
+        that limit is not known, and several are taken to have run at the lowest of their single rows."""
         costs = self._costs
         assert costs is not None
-        clocks, cap_w = self.clocks, costs.cap_w
+        if costs.recorded_effective is None:
+            return self.resolve(kinds, costs.recorded)
+        return self._highest(kinds, costs.recorded_effective.tolist(), None)
+
+    def _highest(self, kinds: tuple[int, ...], alone: list[int], cap_w: float | None) -> int:
+        costs, clocks = self._costs, self.clocks
+        assert costs is not None
 
         def by_sm(e: int) -> tuple[float, ...]:
             return clocks[e].sort_key[::-1]
 
-        lowest = min((int(costs.effective[k, row]) for k in kinds), key=by_sm)
+        lowest = min((alone[k] for k in kinds), key=by_sm)
         if cap_w is None:
             return lowest
-        downwards = sorted(
-            (
-                e
-                for e in range(len(clocks))
-                if clocks[e].mem_mhz == clocks[lowest].mem_mhz and by_sm(e) <= by_sm(lowest)
-            ),
-            key=by_sm,
-            reverse=True,
-        )
+        downwards = [
+            e
+            for e in range(len(clocks))
+            if clocks[e].mem_mhz == clocks[lowest].mem_mhz and by_sm(e) <= by_sm(lowest)
+        ]
+        downwards.sort(key=by_sm, reverse=True)
         for e in downwards:
             idle = costs.idle_power_w[e]
             if not idle + sum(costs.power_w[k, e] - idle for k in sorted(kinds)) > cap_w:
@@ -124,7 +130,7 @@ class States:
     def _ratio(self, kind: int, kinds: tuple[int, ...], effective: int) -> float:
         costs = self._costs
         assert costs is not None
-        recorded = self.resolve(kinds, costs.recorded)
+        recorded = self._recorded(kinds)
         if effective == recorded:
             return 1.0
         ratio = float(costs.duration_ns[kind, effective] / costs.duration_ns[kind, recorded])

@@ -1,0 +1,43 @@
+"""The replay against a reference that steps through every nanosecond."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from replay_reference import reference_replay
+from strategies import Scene, scenes, single_stream, traces
+
+from kdvfs_sim.replay.simulate import replay
+
+
+def check_against_reference(scene: Scene) -> None:
+    expected = reference_replay(scene.program, **scene.arguments)
+    result = replay(scene.program, **scene.arguments)
+    assert result.timeline.start_ns.tolist() == expected.start
+    assert result.timeline.end_ns.tolist() == expected.end
+    metrics = result.metrics
+    if math.isnan(expected.energy):
+        assert metrics.energy_j is None
+        assert metrics.energy_reason
+    else:
+        assert metrics.energy_j is not None
+        assert math.isclose(metrics.energy_j, expected.energy, rel_tol=1e-9, abs_tol=1e-18)
+    assert metrics.n_switches == expected.n_switches
+    assert ("requests_dropped" in metrics.flags) == expected.dropped
+    assert ("periodic_not_settled" in metrics.flags) == (not expected.settled)
+
+
+@given(scenes(trace=single_stream(host=False)))
+def test_a_chain(scene: Scene) -> None:
+    check_against_reference(scene)
+
+
+@given(scenes(trace=single_stream()))
+def test_a_chain_with_its_host(scene: Scene) -> None:
+    check_against_reference(scene)
+
+
+@given(scenes(trace=traces()))
+def test_streams_overlaps_waits_and_a_host(scene: Scene) -> None:
+    check_against_reference(scene)
