@@ -31,6 +31,7 @@ from kdvfs_sim.trace.table import Trace
 
 LEVELS: Final[tuple[Level, ...]] = ("low", "nominal", "high")
 N_POWER_LIMITS: Final = 21
+MAX_CLOCKS: Final = 700  # switch tables, and the search in them, grow with the square
 
 Judge = Callable[[Schedule], Metrics]
 
@@ -129,6 +130,9 @@ def build_scene(
     recorded_on, facts = _gpus(trace, gpu, device)
     typical_ns = _typical_ns(program)
     flags = list(program.flags)
+    sm_clocks = _thinned(facts)
+    if sm_clocks is not None:
+        flags.append(f"only {len(sm_clocks)} of {len(facts.sm.values_mhz)} SM clocks are tried")
     if recorded_on.slug == facts.slug:
 
         def table(corner: Level = "nominal", power_limit_w: float | None = None) -> CostTable:
@@ -139,13 +143,19 @@ def build_scene(
                 recorded=trace.recorded_clocks,
                 corner=corner,
                 power_limit_w=power_limit_w,
+                sm_clocks=sm_clocks,
             )
             return costs.with_node_power(node_power_w)
 
     else:
         flags.append(f"transfer from {recorded_on.name} to {facts.name}")
         transfer = transfer_cost_table(
-            facts, program.kinds, typical_ns, recorded_on=recorded_on, recorded=trace.recorded_clocks
+            facts,
+            program.kinds,
+            typical_ns,
+            recorded_on=recorded_on,
+            recorded=trace.recorded_clocks,
+            sm_clocks=sm_clocks,
         )
         program = _scaled(program, transfer.duration_scale)
 
@@ -158,6 +168,7 @@ def build_scene(
                 recorded=trace.recorded_clocks,
                 corner=corner,
                 power_limit_w=power_limit_w,
+                sm_clocks=sm_clocks,
             ).costs
             return costs.with_node_power(node_power_w)
 
@@ -205,6 +216,12 @@ def _gpus(trace: Trace, wanted: str | None, device: int | None) -> tuple[GpuFact
             f"transferred to {facts.name}; write a TOML entry for it"
         )
     return load_gpu(slug), facts
+
+
+def _thinned(gpu: GpuFacts) -> tuple[int, ...] | None:
+    """Every n-th SM clock, the highest included, where the whole table is too large; else None."""
+    every = -(-len(gpu.clock_table()) // MAX_CLOCKS)
+    return None if every == 1 else gpu.sm.values_mhz[::-1][::every][::-1]
 
 
 def _typical_ns(program: Program) -> npt.NDArray[np.float64]:
