@@ -1,0 +1,82 @@
+"""Commands, Python and CSV shown in README and docs are run as they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kdvfs_sim.cli import main
+from kdvfs_sim.trace.readers import read_trace
+from kdvfs_sim.trace.recordings import find_shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path) -> Iterator[str]:
+    """Indented lines that call ``kdvfs``, also inside a one-line set-up command."""
+    for line in page.read_text().splitlines():
+        if line.startswith("    ") and (match := re.search(r"(?:^ {4}|/bin/)kdvfs (.*)", line)):
+            yield match.group(1).partition("  #")[0].strip()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [body for kind, body in BLOCK.findall(page.read_text()) if kind == language]
+
+
+def pages_with(find: str) -> list[Path]:
+    if find == "commands":
+        return [page for page in PAGES if any(commands(page))]
+    return [page for page in PAGES if blocks(page, find)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the pages call the reader's own trace."""
+    recording = find_shipped("h200_gpt3xl_layer_train")
+    assert recording is not None
+    shutil.copy(recording.path, tmp_path / "step.json.gz")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", pages_with("commands"), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_commands_of_a_page_run_in_order(
+    desk: Path, page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert desk.is_dir()
+    for command in commands(page):
+        with pytest.raises(SystemExit) as exit_:
+            main(command.split())
+        assert exit_.value.code == 0, (command, capsys.readouterr().err)
+        assert capsys.readouterr().out, command
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_python_of_a_page_runs(desk: Path, page: Path) -> None:
+    assert desk.is_dir()
+    for body in blocks(page, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(body, str(page), "exec"), {"__name__": "__main__"})
+        assert printed.getvalue()
+
+
+@pytest.mark.parametrize("page", pages_with("csv"), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_csv_of_a_page_is_a_trace(desk: Path, page: Path) -> None:
+    for body in blocks(page, "csv"):
+        (desk / "trace.csv").write_text(body)
+        assert read_trace(desk / "trace.csv").n_ops == len(body.strip().splitlines()) - 1
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
