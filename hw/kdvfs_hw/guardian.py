@@ -105,8 +105,9 @@ def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) 
         pids = ", ".join(str(other.pid) for other in others)
         unseen = not all(Path(f"/proc/{other.pid}").exists() for other in others)
         raise DeviceError(
-            f"{device.uuid}: in use by other processes ({pids}), whose work would change speed: wait for them or "
-            "stop them" + (" (in a container one may be our own: start it with --pid=host)" if unseen else "")
+            f"{device.uuid}: in use by other processes ({pids}), whose work would change speed: "
+            "wait for them or stop them"
+            + (" (in a container one may be our own: start it with --pid=host)" if unseen else "")
         )
 
 
