@@ -12,12 +12,12 @@ import pytest
 
 import kdvfs_sim
 
-UNITS = ("_ns", "_s", "_mhz", "_w", "_j", "_c", "_js", "_js2", "_pct", "_mj", "_mw")
+UNITS = ("_ns", "_s", "_mhz", "_w", "_j", "_c", "_js", "_js2", "_pct", "_mj", "_mw", "_bytes")
 # counts, positions, ratios, and numbers whose unit another field decides
 PLAIN = {
     "launch", "stream", "device", "seed", "share", "lower_bound", "steps", "overshoot", "recorded", "start",
     "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
-    "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined",
+    "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined", "pid",
 }  # fmt: skip
 
 
