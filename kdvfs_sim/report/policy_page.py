@@ -52,7 +52,10 @@ def show_policies(table: EqualSlack) -> None:
     for row in table.rows:
         if row.protocol != last:
             grid.add_section()
-        grid.add_row(*_cells(row, row.protocol if row.protocol != last else ""))
+        # what holds for the whole table is noted below it, once
+        said_below = any(row.reason and flag.endswith(row.reason) for flag in table.flags)
+        reason = "" if said_below else row.reason.partition("; at the ")[0]
+        grid.add_row(*_cells(row, row.protocol if row.protocol != last else "", reason))
         last = row.protocol
     console.print(grid)
     for line in notes(table):
@@ -75,8 +78,8 @@ def notes(table: EqualSlack) -> list[str]:
     return lines
 
 
-def _cells(row: PolicyRow, protocol: str) -> list[str]:
-    status = row.status if not row.reason else f"{row.status}: {row.reason}"
+def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
+    status = f"{row.status}: {reason}" if reason else row.status
     energy_range = "" if row.energy_pct_range is None else "{:+.2f} .. {:+.2f}".format(*row.energy_pct_range)
     return [
         protocol,

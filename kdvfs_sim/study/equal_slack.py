@@ -12,9 +12,9 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective, Problem, Solution
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
-from kdvfs_sim.optimize.baselines import static_lock, static_mix
+from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
-from kdvfs_sim.study.power_limit import best_power_limit, blend, static
+from kdvfs_sim.study.power_limit import best_power_limit, static
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
@@ -129,6 +129,9 @@ def equal_slack(
     Raises InputError if AUTO's energy is not known: there is nothing to compare with then.
     """
     comparison = _Comparison(scene, budget, seed)
+    flags = list(scene.flags)
+    if not scene.chain.additive:
+        flags.append(f"bounds leave out gaps that other clocks may change: {scene.chain.reason}")
     rows = [comparison.auto()]
     for name in protocols:
         progress(f"{name}: baselines")
@@ -137,7 +140,7 @@ def equal_slack(
             progress(f"{name}: {plan.name}")
             rows.append(comparison.policy(plan, scene.protocols[name]))
     return EqualSlack(
-        baseline=comparison.auto_at["nominal"], budget=budget, rows=tuple(rows), flags=scene.flags
+        baseline=comparison.auto_at["nominal"], budget=budget, rows=tuple(rows), flags=tuple(flags)
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
-from kdvfs_sim.core.problem import Metrics, Objective
+from kdvfs_sim.core.problem import Objective
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
@@ -69,18 +69,3 @@ def static(clocks: Clocks, scene: Scene, protocol: SwitchProtocol) -> Schedule:
 
 def _candidates(table: CostTable) -> list[Clocks]:
     return [pair for pair, allowed in zip(table.clocks, table.requestable, strict=True) if allowed]
-
-
-def blend(a: Metrics, b: Metrics, share: float) -> Metrics:
-    """Mean iteration when a share of them runs as ``a`` and the rest as ``b``."""
-    energy = None
-    if a.energy_j is not None and b.energy_j is not None:
-        energy = share * a.energy_j + (1 - share) * b.energy_j
-    return Metrics(
-        time_s=share * a.time_s + (1 - share) * b.time_s,
-        energy_j=energy,
-        n_switches=a.n_switches + b.n_switches,
-        switching_s=share * a.switching_s + (1 - share) * b.switching_s,
-        energy_reason=a.energy_reason or b.energy_reason,
-        flags=tuple(dict.fromkeys((*a.flags, *b.flags))),
-    )
