@@ -1,1 +1,1 @@
-"""TODO"""
+"""Policies, exact methods and baselines: from a Problem to a Solution."""

@@ -1,0 +1,23 @@
+"""Compile numeric functions with numba: imported only by modules whose loops need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def compiled(function: F) -> F:
+    """``numba.njit``, kept on disk where a cache can be written and in memory where it cannot.
+
+    Division by zero follows IEEE, like numpy's; the interpreter lock is released. Callees are not
+    part of numba's cache key: functions that call one another belong in one module, or the caches
+    (``__pycache__/*.nb*``) are stale after an edit of the callee's module alone.
+    """
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy")(function))
+    except RuntimeError:  # numba found no folder it may write its cache to
+        return cast(F, numba.njit(nogil=True, error_model="numpy")(function))

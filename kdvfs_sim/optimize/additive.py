@@ -1,0 +1,161 @@
+"""The additive view: what every launch of a chain takes and draws under every request.
+
+Nothing but ``round_half_even(recorded duration * ratio)`` and power times time, as in the replay;
+matrices of launches x clocks are never stored, the compiled loops compute a cell when they need it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.core.chain import Chain
+from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.errors import NotApplicableError
+from kdvfs_sim.core.problem import Granularity
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Cells(NamedTuple):
+    """A chain and its costs as compiled loops read them; n launches, K kinds, C clocks.
+
+    ``gap_ns`` is the idle time *after* a launch (0 after the last): without a change at the next
+    boundary it is spent under the same request, so a launch and its gap form one cell.
+    ``frozen_w`` is drawn while a landing change stops a running kernel. ``allowed`` marks the
+    launches that may run under a request; where it is False the other numbers may be NaN.
+    """
+
+    kind: npt.NDArray[np.int32]  # (n,)
+    duration_ns: Ints  # (n,), as recorded
+    gap_ns: Ints  # (n,)
+    ratio: Floats  # (K, C)
+    power_w: Floats  # (K, C)
+    frozen_w: Floats  # (K, C)
+    idle_w: Floats  # (C,)
+    allowed: Bools  # (n, C)
+
+    def only(self, allowed: Bools) -> Cells:
+        """The same cells with fewer clocks allowed."""
+        return self._replace(allowed=self.allowed & allowed)
+
+
+@compiled
+def launch_ns(cells: Cells, i: int, c: int) -> int:
+    """Duration of launch ``i`` when all of it runs under request ``c``."""
+    return np.int64(np.rint(cells.duration_ns[i] * cells.ratio[cells.kind[i], c]))  # type: ignore[return-value]
+
+
+@compiled
+def cell_cost(cells: Cells, i: int, c: int) -> tuple[int, float]:
+    """Time in ns and energy in J of launch ``i`` and the gap after it, all under request ``c``."""
+    busy_ns = launch_ns(cells, i, c)
+    energy_j = cells.power_w[cells.kind[i], c] * busy_ns * 1e-9
+    if cells.gap_ns[i] > 0:
+        energy_j += cells.idle_w[c] * cells.gap_ns[i] * 1e-9
+    return busy_ns + cells.gap_ns[i], energy_j
+
+
+def cells_of(chain: Chain, costs: CostTable, *, minimum_gaps: bool = False) -> Cells:
+    """The cells of a chain; ``minimum_gaps`` keeps only the idle time that no clocks can remove."""
+    lag_ns = chain.min_lag_ns if minimum_gaps else chain.lag_ns
+    gap_ns = np.append(lag_ns[1:], 0).astype(np.int64)
+    idle_w = costs.idle_power_w
+    known = np.isfinite(costs.ratio) & np.isfinite(costs.request_power_w) & costs.requestable
+    idle_known = np.isfinite(idle_w)
+    allowed = known[chain.kind] & (idle_known | (gap_ns == 0)[:, None])
+    return Cells(
+        kind=chain.kind.astype(np.int32),
+        duration_ns=chain.duration_ns.astype(np.int64),
+        gap_ns=gap_ns,
+        ratio=np.ascontiguousarray(costs.ratio),
+        power_w=np.ascontiguousarray(costs.request_power_w),
+        frozen_w=np.ascontiguousarray(idle_w[costs.effective]),
+        idle_w=idle_w.astype(np.float64),
+        allowed=allowed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Groups:
+    """Costs of groups of launches that share one choice: arrays of shape (n_groups, n_clocks).
+
+    A cell that is not allowed holds 0 ns and infinite energy.
+    """
+
+    time_ns: Ints
+    energy_j: Floats
+    allowed: Bools
+
+    def only(self, allowed: Bools) -> Groups:
+        allowed = self.allowed & allowed
+        return replace(
+            self,
+            time_ns=np.where(allowed, self.time_ns, 0),
+            energy_j=np.where(allowed, self.energy_j, np.inf),
+            allowed=allowed,
+        )
+
+
+def fold(cells: Cells, group: Ints) -> Groups:
+    """Add up the launches of each group (``group[i]`` is launch i's, numbered from 0)."""
+    n_groups = int(group.max()) + 1 if len(group) else 0
+    time_ns, energy_j, allowed = _fold(cells, group, n_groups)
+    return Groups(time_ns=time_ns, energy_j=energy_j, allowed=allowed)
+
+
+@compiled
+def _fold(cells: Cells, group: Ints, n_groups: int) -> tuple[Ints, Floats, Bools]:
+    n, n_clocks = cells.allowed.shape
+    time_ns = np.zeros((n_groups, n_clocks), dtype=np.int64)
+    energy_j = np.zeros((n_groups, n_clocks))
+    allowed = np.ones((n_groups, n_clocks), dtype=np.bool_)
+    for i in range(n):
+        g = group[i]
+        for c in range(n_clocks):
+            if not cells.allowed[i, c]:
+                allowed[g, c] = False
+            elif allowed[g, c]:
+                t, e = cell_cost(cells, i, c)
+                time_ns[g, c] += t
+                energy_j[g, c] += e
+    for g in range(n_groups):
+        for c in range(n_clocks):
+            if not allowed[g, c]:
+                time_ns[g, c] = 0
+                energy_j[g, c] = np.inf
+    return time_ns, energy_j, allowed
+
+
+def group_launches(chain: Chain, granularity: Granularity) -> Ints:
+    """Group of every launch, numbered by first appearance.
+
+    ``static``: one group. ``pass``: one a pass; a launch of unknown pass goes with the pass before
+    it. ``kind``: one a kernel kind. ``segment``: one a run of neighbours of one kind. ``launch``:
+    one a launch. Raises NotApplicableError for ``pass`` without recorded passes.
+    """
+    n = len(chain)
+    if granularity == "static":
+        return np.zeros(n, dtype=np.int64)
+    if granularity == "launch":
+        return np.arange(n, dtype=np.int64)
+    if granularity == "segment":
+        return np.cumsum(np.diff(chain.kind, prepend=chain.kind[:1]) != 0).astype(np.int64)
+    if granularity == "kind":
+        return _number(chain.kind)
+    if chain.passes is None or not (chain.passes >= 0).any():
+        raise NotApplicableError("the recording has no forward, backward or optimizer ranges")
+    known = np.flatnonzero(chain.passes >= 0)
+    before = np.maximum(np.searchsorted(known, np.arange(n), side="right") - 1, 0)
+    return _number(chain.passes[known[before]])
+
+
+def _number(labels: npt.NDArray[np.generic]) -> Ints:
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first)).astype(np.int64)[inverse]

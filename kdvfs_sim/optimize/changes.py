@@ -1,0 +1,271 @@
+"""What one change of clocks leads to: the transitions of the dynamic programme.
+
+A *state* is a boundary (the start of launch i, or rather the moment from which it could start)
+with clocks in force and no change outstanding. A change decided there leads to a later state, at a
+cost in time and energy. The protocols differ in one small function each:
+
+``drain_change``    the GPU runs empty before launch i, waits for the change, and goes on;
+``follow_change``   requested ``trigger_ns`` after the boundary, lands wherever that is;
+``lookahead_change``requested in time to land on a given later boundary.
+
+Boundaries are numbered through: under ``periodic`` launch ``n + k`` is launch ``k`` of the next
+iteration.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, launch_ns
+
+
+class Rules(NamedTuple):
+    """A protocol, a switch table and a boundary condition as compiled loops read them.
+
+    Arrays of shape (C, C) are indexed [old, new]. ``pause_ns``: from the request until work may go
+    on under ``drain``. ``ready_ns``: from the request until the next one may be issued.
+    ``work_ns``: from the request until progress stops for the landing; ``stall_ns`` later it lands.
+    """
+
+    drains: bool
+    anticipates: bool
+    periodic: bool
+    trigger_ns: int
+    switching_ns: Ints
+    stall_ns: Ints
+    work_ns: Ints
+    ready_ns: Ints
+    pause_ns: Ints
+    extra_j: Floats
+    requestable: Bools  # (C,)
+    may_change: Bools  # (n,): launches before which clocks may change
+
+
+class Runs(NamedTuple):
+    """Running on under one request: sums over launches from the first, shape (C, boundaries).
+
+    ``barred`` counts the launches that may not run under the request.
+    """
+
+    start_ns: Ints
+    energy_j: Floats
+    barred: npt.NDArray[np.int32]
+
+
+def model_of(
+    cells: Cells,
+    protocol: SwitchProtocol,
+    switching: SwitchTable,
+    boundary: Boundary,
+    requestable: Bools,
+    may_change: Bools,
+) -> Model:
+    """A chain under a protocol that charges its changes."""
+    rules = rules_of(protocol, switching, boundary, requestable, may_change)
+    return Model(cells, runs_of(cells, 2 if rules.periodic else 1), rules, order_of(rules))
+
+
+def order_of(rules: Rules) -> Order:
+    work_ns = rules.work_ns.copy()
+    never = np.iinfo(np.int64).max // 4
+    work_ns[:, ~rules.requestable] = never
+    np.fill_diagonal(work_ns, never)
+    target = np.argsort(work_ns, axis=1, kind="stable")
+    work_ns = np.take_along_axis(work_ns, target, axis=1)
+    return Order(target.astype(np.int16), work_ns, (work_ns < never).sum(axis=1).astype(np.int64))
+
+
+def rules_of(
+    protocol: SwitchProtocol,
+    switching: SwitchTable,
+    boundary: Boundary,
+    requestable: Bools,
+    may_change: Bools,
+) -> Rules:
+    """The rules of a protocol that charges its changes."""
+    longest = np.maximum(switching.host_call_ns, switching.switching_ns)
+    return Rules(
+        drains=protocol.drains,
+        anticipates=protocol.anticipates,
+        periodic=boundary == "periodic",
+        trigger_ns=0 if protocol.anticipates else protocol.trigger_ns,
+        switching_ns=switching.switching_ns.astype(np.int64),
+        stall_ns=switching.stall_ns.astype(np.int64),
+        work_ns=(switching.switching_ns - switching.stall_ns).astype(np.int64),
+        ready_ns=longest.astype(np.int64),
+        pause_ns=(longest + protocol.relaunch_ns).astype(np.int64),
+        extra_j=switching.extra_energy_j.astype(np.float64),
+        requestable=requestable.copy(),
+        may_change=may_change,
+    )
+
+
+class Order(NamedTuple):
+    """For every source the targets it may change to, nearest first.
+
+    ``target[a, s]`` for ``s < n_targets[a]`` in ascending order of ``work_ns[a, s]``.
+    """
+
+    target: npt.NDArray[np.int16]
+    work_ns: Ints
+    n_targets: Ints
+
+
+class Model(NamedTuple):
+    """Everything the dynamic programme knows of a problem."""
+
+    cells: Cells
+    runs: Runs
+    rules: Rules
+    order: Order
+
+
+@compiled
+def runs_of(cells: Cells, laps: int) -> Runs:
+    """Sums over ``laps`` iterations; energy with a carried correction, so that differences are good."""
+    n, n_clocks = cells.allowed.shape
+    start_ns = np.zeros((n_clocks, laps * n + 1), dtype=np.int64)
+    energy_j = np.zeros((n_clocks, laps * n + 1))
+    barred = np.zeros((n_clocks, laps * n + 1), dtype=np.int32)
+    for c in range(n_clocks):
+        total, carried = 0.0, 0.0
+        for k in range(laps * n):
+            i = k % n
+            time_ns, term = 0, 0.0
+            if cells.allowed[i, c]:
+                time_ns, term = cell_cost(cells, i, c)
+            term -= carried
+            raised = total + term
+            carried = (raised - total) - term
+            total = raised
+            start_ns[c, k + 1] = start_ns[c, k] + time_ns
+            energy_j[c, k + 1] = total
+            barred[c, k + 1] = barred[c, k] + (not cells.allowed[i, c])
+    return Runs(start_ns, energy_j, barred)
+
+
+@compiled
+def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
+    """The first boundary from ``low`` on that starts at or after a time; ``len`` if none does."""
+    stop, step = low, 1
+    while stop < len(starts) and starts[stop] < time_ns:
+        low = stop + 1
+        stop += step
+        step *= 2
+    stop = min(stop, len(starts))
+    while low < stop:
+        middle = (low + stop) // 2
+        if starts[middle] < time_ns:
+            low = middle + 1
+        else:
+            stop = middle
+    return low
+
+
+@compiled
+def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
+    """Drain before launch ``i``, then run it under ``b``: (arrival, time in ns, energy in J).
+
+    The gap before the launch was already spent under ``a``; the pause covers it. Arrival -1: not
+    allowed.
+    """
+    cells, rules = model.cells, model.rules
+    n = len(cells.kind)
+    k = i % n
+    if not (cells.allowed[k, b] and rules.requestable[b]):
+        return -1, 0, 0.0
+    gap_ns = cells.gap_ns[k - 1] if k > 0 else 0
+    pause_ns = max(gap_ns, rules.pause_ns[a, b])
+    old_ns = rules.switching_ns[a, b]
+    time_ns, energy_j = cell_cost(cells, k, b)
+    energy_j += rules.extra_j[a, b]
+    if old_ns != gap_ns:
+        energy_j += cells.idle_w[a] * (old_ns - gap_ns) * 1e-9
+    if pause_ns != old_ns:
+        energy_j += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
+    if not np.isfinite(energy_j):
+        return -1, 0, 0.0
+    return i + 1, time_ns + pause_ns - gap_ns, energy_j
+
+
+@compiled
+def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
+    """Request ``b`` at boundary ``i`` plus the trigger: (arrival, time in ns, energy in J)."""
+    starts, rules = model.runs.start_ns[a], model.rules
+    stops_ns = starts[i] + rules.trigger_ns + rules.work_ns[a, b]
+    m = first_at_or_after(starts, i, stops_ns + 1) - 1
+    if m >= len(starts) - 1:
+        return -1, 0, 0.0  # would land after the end
+    return _land(model, i, a, b, m, stops_ns - starts[m])
+
+
+@compiled
+def lookahead_change(model: Model, i: int, a: int, b: int, m: int) -> tuple[int, int, float]:
+    """Land on boundary ``m``, which must be late enough for a request made at ``i`` or later."""
+    return _land(model, i, a, b, m, 0)
+
+
+@compiled
+def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tuple[int, int, float]:
+    """Progress stops ``elapsed_ns`` into launch ``m``; after the stall ``b`` is in force."""
+    cells, runs, rules = model.cells, model.runs, model.rules
+    n = len(cells.kind)
+    if not rules.requestable[b] or runs.barred[a, m] != runs.barred[a, i]:
+        return -1, 0, 0.0
+    starts = runs.start_ns[a]
+    stopped_ns = starts[m] + elapsed_ns - starts[i]
+    energy_j = runs.energy_j[a, m] - runs.energy_j[a, i] + rules.extra_j[a, b]
+    frozen_ns = rules.stall_ns[a, b]
+    k = m % n
+    busy_ns = launch_ns(cells, k, a) if elapsed_ns > 0 else 0
+    time_ns = stopped_ns
+    if elapsed_ns > 0 and elapsed_ns >= busy_ns:  # in the gap after launch m
+        if not cells.allowed[k, a]:
+            return -1, 0, 0.0
+        energy_j += cells.power_w[cells.kind[k], a] * busy_ns * 1e-9
+        if elapsed_ns > busy_ns:
+            energy_j += cells.idle_w[a] * (elapsed_ns - busy_ns) * 1e-9
+        rest_ns = busy_ns + cells.gap_ns[k] - elapsed_ns
+        old_ns = min(frozen_ns, rest_ns)
+        if old_ns > 0:
+            energy_j += cells.idle_w[a] * old_ns * 1e-9
+        if rest_ns > old_ns:
+            energy_j += cells.idle_w[b] * (rest_ns - old_ns) * 1e-9
+        time_ns += rest_ns
+        frozen_ns -= old_ns
+        elapsed_ns = 0
+        m += 1
+        k = m % n
+    if elapsed_ns > 0 or frozen_ns > 0:  # inside launch m, or it starts while the change is landing
+        if m >= runs.start_ns.shape[1] - 1 or not (cells.allowed[k, a] and cells.allowed[k, b]):
+            return -1, 0, 0.0
+        kind = cells.kind[k]
+        whole_ns = launch_ns(cells, k, a)
+        scale = cells.ratio[kind, b] / cells.ratio[kind, a]
+        rest_ns = np.int64(np.rint((whole_ns - elapsed_ns) * scale))
+        energy_j += (cells.power_w[kind, a] * elapsed_ns + cells.power_w[kind, b] * rest_ns) * 1e-9
+        if frozen_ns > 0:
+            energy_j += cells.frozen_w[kind, a] * frozen_ns * 1e-9
+        if cells.gap_ns[k] > 0:
+            energy_j += cells.idle_w[b] * cells.gap_ns[k] * 1e-9
+        time_ns += frozen_ns + rest_ns + cells.gap_ns[k]
+        m += 1
+    ready_ns = stopped_ns - rules.work_ns[a, b] + rules.ready_ns[a, b]
+    if time_ns < ready_ns:  # the call returns only now: run on under b
+        first = m
+        m = min(
+            first_at_or_after(runs.start_ns[b], m, runs.start_ns[b, m] + ready_ns - time_ns),
+            runs.start_ns.shape[1] - 1,
+        )
+        if runs.barred[b, m] != runs.barred[b, first]:
+            return -1, 0, 0.0
+        time_ns += runs.start_ns[b, m] - runs.start_ns[b, first]
+        energy_j += runs.energy_j[b, m] - runs.energy_j[b, first]
+    if not np.isfinite(energy_j):
+        return -1, 0, 0.0
+    return m, time_ns, energy_j

@@ -1,0 +1,133 @@
+"""The lower-left frontier of time and energy, explored by weighing one against the other.
+
+An *oracle* minimizes ``a * energy + b * time`` over all choices. Its value is a supporting line:
+every choice, and every mix of choices, lies on or above it. The lines seen so far enclose what is
+attainable from below, so the best objective on their envelope is a lower bound, whatever the
+objective; where it is attained tells which weights to try next. For a time budget this is the
+secant method on the Lagrangian dual; for EDP and ED2P, which are quasi-concave, it ends at a
+vertex of the hull, which is attained, and the bound is tight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.optimize.target import Outcome, Target
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDING = 1e-11  # relative: more than the sums in an oracle's value are off by
+
+
+class Line(NamedTuple):
+    """``energy_weight * energy_j + time_weight * time_ns >= value_j`` for everything attainable."""
+
+    energy_weight: float
+    time_weight: float
+    value_j: float
+
+
+class Oracle(Protocol):
+    """Minimizes a weighted sum exactly.
+
+    Returns the proven minimum, rounded down, and an outcome that attains it (or nearly, where a
+    boundary condition stops it); infinity and None if there is nothing to choose. Weights are at
+    least 0 and not both 0.
+    """
+
+    def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]: ...
+
+
+@dataclass(kw_only=True)
+class Frontier:
+    """Lines and outcomes found so far."""
+
+    lines: list[Line] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    @property
+    def least_time_ns(self) -> float:
+        """Proven lower bound on time."""
+        return max((v / b for a, b, v in self.lines if a == 0), default=0.0)
+
+    def best(self, target: Target) -> Outcome | None:
+        """The best outcome within the budget."""
+        kept = [o for o in self.outcomes if target.allows(o)]
+        return min(kept, key=lambda o: (target.value(o.time_ns, o.energy_j), o.time_ns), default=None)
+
+    def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
+        """The outcomes next to a time: the last one within it, the first one beyond."""
+        within = [o for o in self.outcomes if o.time_ns <= time_ns * (1 + ROUNDING)]
+        left = max(within, key=lambda o: (o.time_ns, -o.energy_j), default=None)
+        beyond = [o for o in self.outcomes if left is None or o.time_ns > left.time_ns]
+        return left, min(beyond, key=lambda o: (o.time_ns, o.energy_j), default=None)
+
+    def bound(self, target: Target) -> float:
+        """Lower bound on the objective; infinite if the budget is proven out of reach."""
+        return self.envelope_minimum(target)[1]
+
+    def envelope_minimum(self, target: Target) -> tuple[float, float]:
+        """Time in ns at which the envelope is best, and the objective there.
+
+        On every edge of the envelope the objectives are monotone or rise and then fall, so the
+        best point is a corner: where two lines meet, or where one meets the budget.
+        """
+        a, b, v = (np.array(column) for column in zip(*self.lines, strict=True))
+        sloped = a > 0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            level, slope = v[sloped] / a[sloped], b[sloped] / a[sloped]
+            meets = (level[:, None] - level) / (slope[:, None] - slope)
+            at_budget = (v - a * target.max_energy_j) / b
+        if not self.outcomes:
+            return np.inf, np.inf
+        first, last = self.least_time_ns, min(target.max_time_ns, max(o.time_ns for o in self.outcomes))
+        if target.max_energy_j < np.inf:
+            needed = np.nanmax(np.where(b > 0, at_budget, np.where(v > a * target.max_energy_j, np.inf, 0.0)))
+            first = max(first, float(needed))
+        if first > target.max_time_ns:
+            return first, np.inf
+        corners = meets[np.isfinite(meets) & (meets > first) & (meets < last)]
+        time_ns = np.unique(np.concatenate([[first, max(first, last)], corners]))
+        energy_j = (level[:, None] - slope[:, None] * time_ns).max(axis=0)
+        values = [target.value(t, e) for t, e in zip(time_ns, energy_j, strict=True)]
+        best = int(np.argmin(values))
+        return float(time_ns[best]), values[best]
+
+
+def explore(oracle: Oracle, target: Target, *, tolerance: float = 1e-12, max_calls: int = 60) -> Frontier:
+    """Ask the oracle until the bound is met, the edge under it is closed, or ``max_calls``."""
+    frontier = Frontier()
+
+    def ask(energy_weight: float, time_weight: float) -> Outcome | None:
+        value_j, outcome = oracle(energy_weight, time_weight)
+        frontier.lines.append(Line(energy_weight, time_weight, value_j))
+        if outcome is not None:
+            frontier.outcomes.append(outcome)
+        return outcome
+
+    fastest = ask(0.0, 1.0)
+    if fastest is None or fastest.time_ns > target.max_time_ns:
+        return frontier
+    ask(1.0, 0.0)
+    for _ in range(max_calls - 2):
+        time_ns, bound = frontier.envelope_minimum(target)
+        best = frontier.best(target)
+        if not np.isfinite(bound) or (
+            best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + tolerance)
+        ):
+            break
+        left, right = frontier.around(time_ns)
+        if left is None or right is None or right.energy_j >= left.energy_j:
+            break
+        slope = (left.energy_j - right.energy_j) / (right.time_ns - left.time_ns)
+        found = ask(1.0, slope)
+        if found is None:
+            break
+        gain = (left.energy_j + slope * left.time_ns) - (found.energy_j + slope * found.time_ns)
+        if gain <= tolerance * left.energy_j or found.time_ns in (left.time_ns, right.time_ns):
+            break
+    return frontier

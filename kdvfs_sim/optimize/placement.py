@@ -1,0 +1,134 @@
+"""From the clocks wanted at every launch to requests that a replay can issue.
+
+A choice names, for every launch, the clocks wanted from its start on: in force under ``drain``
+and ``lookahead``, asked for under ``follow``. Walking along the chain, a change is decided at the
+first boundary at which the last one has landed and its call has returned. What cannot be had in
+time is had late, or not at all if by then something else is wanted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.optimize.additive import Ints
+from kdvfs_sim.optimize.changes import (
+    Model,
+    drain_change,
+    first_at_or_after,
+    follow_change,
+    lookahead_change,
+)
+
+MAX_LAPS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """What a choice comes to: its requests (launch, offset in ns, clock row), time and energy.
+
+    ``settled`` is False if a periodic choice did not come back to where it started.
+    """
+
+    requests: npt.NDArray[np.int64]
+    time_ns: int
+    energy_j: float
+    settled: bool = True
+
+    def schedule(
+        self, clocks: tuple[Clocks, ...], *, protocol: str, boundary: str, stream: int, device: int
+    ) -> Schedule:
+        requests = tuple(
+            ClockRequest(
+                clocks=clocks[row], launch=int(launch), offset_ns=int(offset), stream=stream, device=device
+            )
+            for launch, offset, row in self.requests
+        )
+        return Schedule(requests=requests, protocol=protocol, boundary=boundary)
+
+
+def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
+    """Walk along a choice; None if it would run a launch under clocks that it does not allow.
+
+    ``begin``: launch and row of the clocks in force there, with no change outstanding. One-shot it
+    is the beginning; periodic, any state from which the walk is to find its way into a round.
+    """
+    n = len(choice)
+    requests = np.empty((2 * n + 1, 3), dtype=np.int64)
+    if not model.rules.periodic:
+        _, _, time_ns, energy_j, used = walk(model, choice, *begin, requests)
+        kept = requests[:used] if used else np.array([[0, 0, begin[1]]])
+        return Placed(requests=kept.copy(), time_ns=time_ns, energy_j=energy_j) if time_ns >= 0 else None
+    state, settled = begin, False
+    for _ in range(MAX_LAPS):
+        arrival, clock, time_ns, energy_j, used = walk(model, choice, *state, requests)
+        if time_ns < 0:
+            return None
+        settled = state == (arrival - n, clock)
+        state = (arrival - n, clock)
+        if settled:
+            break
+    kept = requests[:used] if used else np.array([[0, 0, state[1]]])
+    kept[:, 0] %= n
+    kept = kept[np.lexsort((kept[:, 1], kept[:, 0]))]
+    return Placed(requests=kept, time_ns=time_ns, energy_j=energy_j, settled=settled)
+
+
+@compiled
+def walk(
+    model: Model, choice: Ints, i: int, c: int, requests: npt.NDArray[np.int64]
+) -> tuple[int, int, int, float, int]:
+    """From a state to the end of its iteration: (arrival, clock, ns, J, number of requests).
+
+    Time -1 if a launch would run under clocks that it does not allow.
+    """
+    n = len(choice)
+    runs, rules = model.runs, model.rules
+    total_ns, total_j, used = 0, 0.0, 0
+    while i < n:
+        limit = i + n + 1 if rules.periodic else n  # of landings
+        starts = runs.start_ns[c]
+        wanted = i
+        while wanted < limit and choice[wanted % n] == c:
+            wanted += 1
+        arrival, time_ns, energy_j = -1, 0, 0.0
+        b, anchor, offset_ns = c, i, 0
+        if wanted < limit:
+            b = choice[wanted % n]
+            if rules.drains:
+                if wanted == i:
+                    arrival, time_ns, energy_j = drain_change(model, i, c, b)
+            elif not rules.anticipates:
+                if wanted == i:
+                    offset_ns = rules.trigger_ns
+                    arrival, time_ns, energy_j = follow_change(model, i, c, b)
+            elif starts[wanted] - starts[i] >= rules.work_ns[c, b]:
+                issued_ns = starts[wanted] - rules.work_ns[c, b]
+                anchor = first_at_or_after(starts, i, issued_ns + 1) - 1
+                offset_ns = issued_ns - starts[anchor]
+                arrival, time_ns, energy_j = lookahead_change(model, i, c, b, wanted)
+            else:  # too late for that boundary: as early as allowed, if it is still wanted then
+                lands_in = first_at_or_after(starts, i, starts[i] + rules.work_ns[c, b] + 1) - 1
+                b = choice[lands_in % n] if lands_in < limit else c
+                wanted = i + 1
+                if b != c:
+                    arrival, time_ns, energy_j = follow_change(model, i, c, b)
+        if 0 <= arrival <= max(limit - rules.periodic, n):
+            requests[used] = (anchor, offset_ns, b)
+            used += 1
+            c = b
+        else:
+            arrival = min(max(wanted, i + 1), n)
+            if runs.barred[c, arrival] != runs.barred[c, i]:
+                return i, c, -1, 0.0, used
+            time_ns = starts[arrival] - starts[i]
+            energy_j = runs.energy_j[c, arrival] - runs.energy_j[c, i]
+        total_ns += time_ns
+        total_j += energy_j
+        i = arrival
+    return i, c, total_ns, total_j, used

@@ -1,0 +1,374 @@
+"""One backward sweep of the dynamic programme: the least weighted cost from every state on.
+
+Exact, and arranged for speed. The changes from one state are looked at in the order in which they
+land; a lower bound that costs a few loads (the weighted sum of running on until then, and the best
+that any clocks can do from there) dismisses most launches with all the targets that land in them,
+then most targets. Only what passes is priced by ``changes``, and that price counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
+from kdvfs_sim.optimize.changes import (
+    Model,
+    Order,
+    drain_change,
+    follow_change,
+    lookahead_change,
+)
+
+STAY = -1
+AT_ONCE = -1
+
+
+class Plan(NamedTuple):
+    """For every state of the first iteration the best decision: the target or STAY, and the
+    boundary on which it lands (lookahead; AT_ONCE where the request is made at once)."""
+
+    target: npt.NDArray[np.int16]
+    landing: npt.NDArray[np.int32]
+
+
+class Table(NamedTuple):
+    """A sweep in work, for one pair of weights."""
+
+    energy_weight: float
+    time_weight: float
+    value: Floats  # (boundaries, C): the least cost from a state on
+    staying: Floats  # (C,): the same at the boundary in work, if the next launch runs unchanged
+    run: Floats  # (C, boundaries): weighted sums of running under one request from the first launch
+    front: Floats  # (boundaries,): the least value at a boundary
+    least: Floats  # (boundaries,): the cheapest that the launch after it and its gap can be
+    first: Ints  # (C,): where the nearest target of a source last landed
+    last: Ints  # (C,): and the furthest
+    price: Floats  # (C, C): drain: weighted cost of a pause, but for the gap that it covers
+    busy: Floats  # (n, C): weighted cost of a launch without its gap
+    bound: Floats  # (C,): room for the targets that may improve on a state ...
+    open: Ints  # ... and for their rows
+    cheapest: Floats  # (C,): the least of a row of ``price``
+    nanosecond: float  # the most that one nanosecond can cost: what rounding can hide
+
+
+def new_plan(model: Model) -> Plan:
+    shape = model.cells.allowed.shape
+    return Plan(np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int32))
+
+
+@compiled
+def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan) -> None:
+    """Fill ``value[i, c]`` for the boundaries of the first iteration, from the last to the first.
+
+    ``value`` has one row a boundary of the runs; the rows from n on are given: zeros at the end,
+    or what is assumed of the next iteration. What cannot be completed is infinite.
+    """
+    cells, rules = model.cells, model.rules
+    n, n_clocks = cells.allowed.shape
+    table = _prepare(model, energy_weight, time_weight, value)
+    if not rules.drains:
+        for i in range(n, value.shape[0]):
+            table.front[i] = _least(value[i])
+    staying = table.staying
+    for i in range(n - 1, -1, -1):
+        for c in range(n_clocks):
+            staying[c] = np.inf
+            plan.target[i, c] = STAY
+            plan.landing[i, c] = AT_ONCE
+            if cells.allowed[i, c]:
+                time_ns, energy_j = cell_cost(cells, i, c)
+                staying[c] = energy_weight * energy_j + time_weight * time_ns + value[i + 1, c]
+            value[i, c] = staying[c]
+        if rules.drains:
+            if rules.may_change[i]:
+                table.front[i] = _least(staying)
+                _drain(model, table, plan, i)
+            continue
+        table.front[i] = _least(staying)  # for a change that lands where it is requested
+        if rules.anticipates:
+            _lookahead(model, table, plan, i)
+            if i == 0 and not rules.periodic:  # the first change may also be requested at once
+                _restart(model, table)
+                _follow(model, table, plan, i)
+        elif rules.may_change[i]:
+            _follow(model, table, plan, i)
+        table.front[i] = _least(value[i])
+
+
+@compiled
+def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
+    cells, runs, rules = model.cells, model.runs, model.rules
+    n_clocks, n_boundaries = runs.start_ns.shape
+    n = len(cells.kind)
+    most_w = 0.0
+    for power_w in cells.power_w.flat:
+        if power_w > most_w:
+            most_w = power_w
+    least = np.full(n_boundaries, np.inf)
+    price = np.full((n_clocks, n_clocks), np.inf)
+    cheapest = np.full(n_clocks, np.inf)
+    busy = np.full((n, n_clocks) if not rules.drains else (0, 0), np.inf)
+    run = np.empty((n_clocks, n_boundaries) if not rules.drains else (0, 0))
+    if rules.drains:
+        for a in range(n_clocks):
+            for b in range(n_clocks):
+                old_ns, pause_ns = rules.switching_ns[a, b], rules.pause_ns[a, b]
+                idle = 0.0
+                if old_ns > 0:
+                    idle += cells.idle_w[a] * old_ns * 1e-9
+                if pause_ns > old_ns:
+                    idle += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
+                if a != b and rules.requestable[b] and np.isfinite(idle):
+                    price[a, b] = energy_weight * (idle + rules.extra_j[a, b]) + time_weight * pause_ns
+                    cheapest[a] = min(cheapest[a], price[a, b])
+    else:
+        idle_least_w = np.inf
+        for idle_w in cells.idle_w:
+            if idle_w < idle_least_w:
+                idle_least_w = idle_w
+        for i in range(n):
+            gap_ns, kind = cells.gap_ns[i], cells.kind[i]
+            for c in range(n_clocks):
+                if cells.allowed[i, c]:
+                    cost = energy_weight * cells.power_w[kind, c] * 1e-9 + time_weight
+                    busy[i, c] = cost * (runs.start_ns[c, i + 1] - runs.start_ns[c, i] - gap_ns)
+                    least[i] = min(least[i], busy[i, c])
+            least[i] += (energy_weight * idle_least_w * 1e-9 + time_weight) * gap_ns if gap_ns > 0 else 0.0
+        for c in range(n_clocks):
+            for i in range(n_boundaries):
+                run[c, i] = energy_weight * runs.energy_j[c, i] + time_weight * runs.start_ns[c, i]
+        least[n:-1] = least[: n_boundaries - n - 1]
+    return Table(
+        energy_weight,
+        time_weight,
+        value,
+        np.empty(n_clocks),
+        run,
+        np.empty(n_boundaries),
+        least,
+        np.full(n_clocks, n_boundaries - 1),
+        np.full(n_clocks, n_boundaries - 1),
+        price,
+        busy,
+        np.empty(n_clocks),
+        np.empty(n_clocks, dtype=np.int64),
+        cheapest,
+        time_weight + energy_weight * most_w * 1e-9,
+    )
+
+
+@compiled
+def _least(values: Floats) -> float:
+    least = np.inf
+    for value in values:
+        least = min(least, value)
+    return least
+
+
+@compiled
+def _least_sum(x: Floats, y: Floats) -> float:
+    least = np.inf
+    for k in range(len(x)):
+        least = min(least, x[k] + y[k])
+    return least
+
+
+@compiled
+def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
+    cells, rules = model.cells, model.rules
+    staying, value = table.staying, table.value
+    n_clocks = len(staying)
+    gap_ns = cells.gap_ns[i - 1] if i > 0 else 0
+    target = plan.target[i]
+    for a in range(n_clocks):
+        best = value[i, a]
+        price = table.price[a]
+        covered = 0.0  # what the gap before the launch cost, and the pause makes good
+        if gap_ns > 0 and np.isfinite(cells.idle_w[a]):
+            covered = (table.energy_weight * cells.idle_w[a] * 1e-9 + table.time_weight) * gap_ns
+        if not table.front[i] + table.cheapest[a] - covered < best:
+            continue
+        least = _least_sum(staying, price)
+        if not least - covered < best:
+            continue
+        if gap_ns > rules.pause_ns[a].min():  # some pauses are hidden: the price is only a bound
+            least = np.inf
+        for b in range(n_clocks):
+            if staying[b] + price[b] <= least and staying[b] + price[b] - covered < best:
+                arrival, time_ns, energy_j = drain_change(model, i, a, b)
+                if arrival >= 0:
+                    cost = table.energy_weight * energy_j + table.time_weight * time_ns + value[i + 1, b]
+                    if cost < best:
+                        best = cost
+                        target[a] = b
+                if least < np.inf:
+                    break
+        value[i, a] = best
+
+
+@compiled
+def _within(order: Order, a: int, work_ns: int) -> int:
+    """Number of targets of ``a`` that need no longer than ``work_ns``."""
+    low, high = 0, order.n_targets[a]
+    while low < high:
+        middle = (low + high) // 2
+        if order.work_ns[a, middle] <= work_ns:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
+    """Landings that a request can reach from boundary i, but not from the next one any more."""
+    rules, order, value, staying = model.rules, model.order, table.value, table.staying
+    n, n_clocks = model.cells.allowed.shape
+    limit = i + n if rules.periodic else n - 1
+    for a in range(n_clocks):
+        if order.n_targets[a] == 0:
+            continue
+        starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
+        # From the first boundary that the nearest target can land on ...
+        first, last = table.first[a], table.last[a]
+        while first > i and starts[first - 1] >= starts[i] + order.work_ns[a, 0]:
+            first -= 1
+        # ... to the last one that the furthest cannot reach from the next boundary.
+        while last > i and starts[last] >= starts[i + 1] + order.work_ns[a, order.n_targets[a] - 1]:
+            last -= 1
+        table.first[a], table.last[a] = first, last
+        if not model.cells.allowed[i, a]:
+            continue
+        best = value[i, a]
+        for m in range(first, min(last, limit) + 1):
+            until = run[m] - run[i]
+            if not until + table.front[m] < best or not rules.may_change[m % n] or barred[m] != barred[i]:
+                continue
+            for s in range(
+                _within(order, a, starts[m] - starts[i + 1]), _within(order, a, starts[m] - starts[i])
+            ):
+                b = order.target[a, s]
+                if not until + (staying[b] if m == i else value[m, b]) < best:
+                    continue
+                arrival, time_ns, energy_j = lookahead_change(model, i, a, b, m)
+                if 0 <= arrival <= max(limit, n):
+                    cost = table.energy_weight * energy_j + table.time_weight * time_ns
+                    cost += staying[b] if arrival == i else value[arrival, b]
+                    if cost < best:
+                        best = cost
+                        plan.target[i, a] = b
+                        plan.landing[i, a] = m
+        value[i, a] = best
+
+
+@compiled
+def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
+    """The landing of a request made at boundary i."""
+    cells, rules, order, value, staying = model.cells, model.rules, model.order, table.value, table.staying
+    n, n_clocks = cells.allowed.shape
+    limit = i + n if rules.periodic else n
+    for a in range(n_clocks):
+        if order.n_targets[a] == 0:
+            continue
+        starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
+        asked_ns = starts[i] + rules.trigger_ns
+        first = table.first[a]  # the launch in which the nearest target lands
+        while starts[first] > asked_ns + order.work_ns[a, 0]:
+            first -= 1
+        table.first[a] = first
+        if not cells.allowed[i, a] or (rules.periodic and asked_ns > starts[n]):
+            continue  # the latter would be requested in the next iteration
+        # Bounds for all targets; the lowest is priced first, and then nearly always all are settled.
+        known = value[i, a]
+        s, m, n_open = 0, first, 0
+        lowest = np.inf
+        while s < order.n_targets[a] and m < limit and barred[m] == barred[i]:
+            begins_ns = starts[m] - asked_ns
+            lasts_ns = starts[m + 1] - starts[m]
+            until = run[m] - run[i] - 2 * table.nanosecond
+            if not until + min(table.least[m] + table.front[m + 1], table.front[m]) < known:
+                s = _within(order, a, begins_ns + lasts_ns - 1)
+                m += 1
+                continue
+            k = m % n
+            gap_ns = cells.gap_ns[k]
+            busy_ns = lasts_ns - gap_ns
+            busy_cost = table.energy_weight * cells.power_w[cells.kind[k], a] * 1e-9 + table.time_weight
+            while s < order.n_targets[a] and order.work_ns[a, s] < begins_ns + lasts_ns:
+                b = order.target[a, s]
+                elapsed_ns = order.work_ns[a, s] - begins_ns
+                s += 1
+                if elapsed_ns == 0:
+                    bound = staying[b] if m == i else value[m, b]
+                elif elapsed_ns < busy_ns:
+                    bound = elapsed_ns * busy_cost + (1 - elapsed_ns / busy_ns) * table.busy[k, b]
+                    bound += gap_ns * table.time_weight + value[m + 1, b]
+                else:
+                    bound = busy_ns * busy_cost + gap_ns * table.time_weight + value[m + 1, b]
+                if until + bound < known:
+                    table.bound[n_open] = until + bound
+                    table.open[n_open] = b
+                    if until + bound < lowest:
+                        lowest = until + bound
+                        table.open[n_open], table.open[0] = table.open[0], b
+                        table.bound[n_open], table.bound[0] = table.bound[0], lowest
+                    n_open += 1
+            m += 1
+        best = known
+        for s in range(n_open):
+            if table.bound[s] < best:
+                b = table.open[s]
+                arrival, time_ns, energy_j = follow_change(model, i, a, b)
+                if 0 <= arrival <= limit:
+                    cost = table.energy_weight * energy_j + table.time_weight * time_ns
+                    cost += staying[b] if arrival == i else value[arrival, b]
+                    if cost < best:
+                        best = cost
+                        plan.target[i, a] = b
+                        plan.landing[i, a] = AT_ONCE
+        value[i, a] = best
+
+
+@compiled
+def _restart(model: Model, table: Table) -> None:
+    table.first[:] = model.runs.start_ns.shape[1] - 1
+
+
+@compiled
+def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, int, int, float]:
+    """Follow a plan from a state to the end of the first iteration: (arrival, clock, ns, J).
+
+    ``choice`` receives the clocks asked for at every launch passed, the landing's under lookahead.
+    """
+    n = len(model.cells.kind)
+    total_ns, total_j = 0, 0.0
+    while i < n:
+        b = plan.target[i, c]
+        changes = i
+        if b == STAY:
+            b = c
+            arrival = i + 1
+            time_ns, energy_j = cell_cost(model.cells, i, c)
+        elif model.rules.drains:
+            arrival, time_ns, energy_j = drain_change(model, i, c, b)
+        elif plan.landing[i, c] == AT_ONCE:
+            arrival, time_ns, energy_j = follow_change(model, i, c, b)
+        else:
+            changes = plan.landing[i, c]
+            arrival, time_ns, energy_j = lookahead_change(model, i, c, b, changes)
+        for k in range(i, arrival):
+            choice[k % n] = c if k < changes else b
+        if arrival == i:  # landed on this very boundary: the launch runs before anything else
+            arrival = i + 1
+            more_ns, more_j = cell_cost(model.cells, i, b)
+            time_ns += more_ns
+            energy_j += more_j
+            choice[i] = b
+        total_ns += time_ns
+        total_j += energy_j
+        i, c = arrival, b
+    return i, c, total_ns, total_j

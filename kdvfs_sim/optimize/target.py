@@ -1,0 +1,53 @@
+"""An objective in the optimizers' own units: whole nanoseconds and joules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kdvfs_sim.core.problem import Minimize, Objective
+
+
+class Outcome(NamedTuple):
+    """One attainable point and the choice that attains it (a clock row per group or launch).
+
+    ``begin``: launch and clock row of a state on the walk (periodic only), to walk it again from.
+    """
+
+    time_ns: int
+    energy_j: float
+    choice: npt.NDArray[np.int64]
+    begin: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to minimize and the budget; infinite where there is none."""
+
+    minimize: Minimize
+    max_time_ns: float = np.inf
+    max_energy_j: float = np.inf
+
+    @classmethod
+    def of(cls, objective: Objective) -> Target:
+        time_ns = np.inf if objective.max_time_s is None else float(whole_ns(objective.max_time_s))
+        energy_j = np.inf if objective.max_energy_j is None else objective.max_energy_j
+        return cls(minimize=objective.minimize, max_time_ns=time_ns, max_energy_j=energy_j)
+
+    def value(self, time_ns: float, energy_j: float) -> float:
+        """The number to minimize, in the objective's unit."""
+        return Objective(minimize=self.minimize).value(time_ns / 1e9, energy_j)
+
+    def allows(self, outcome: Outcome) -> bool:
+        return outcome.time_ns <= self.max_time_ns and outcome.energy_j <= self.max_energy_j
+
+
+def whole_ns(time_s: float) -> int:
+    """The largest whole number of nanoseconds that, as seconds, does not exceed ``time_s``."""
+    time_ns = int(time_s * 1e9) + 2
+    while time_ns > 0 and time_ns / 1e9 > time_s:
+        time_ns -= 1
+    return time_ns
