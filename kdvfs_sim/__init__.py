@@ -39,7 +39,6 @@ _HOME: Final[dict[str, str]] = {
     "read_cost_table": "kdvfs_sim.gpu.tables",
     "Program": "kdvfs_sim.replay.program",
     "ReplayResult": "kdvfs_sim.replay.simulate",
-    "replay": "kdvfs_sim.replay.simulate",
     "FastEvaluator": "kdvfs_sim.replay.fast",
     "solve": "kdvfs_sim.optimize.solve",
     "Scene": "kdvfs_sim.study.scene",
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from kdvfs_sim.replay.fast import FastEvaluator as FastEvaluator
     from kdvfs_sim.replay.program import Program as Program
     from kdvfs_sim.replay.simulate import ReplayResult as ReplayResult
-    from kdvfs_sim.replay.simulate import replay as replay
     from kdvfs_sim.report.perfetto import write_perfetto as write_perfetto
     from kdvfs_sim.study.equal_slack import Budget as Budget
     from kdvfs_sim.study.equal_slack import equal_slack as equal_slack

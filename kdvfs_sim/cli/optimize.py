@@ -65,6 +65,7 @@ def command(
     from kdvfs_sim.cli.console import print_json, say, working
     from kdvfs_sim.core.switching import PROTOCOLS
     from kdvfs_sim.report.policy_page import policies_json, show_policies
+    from kdvfs_sim.report.results import check_targets, write_results
     from kdvfs_sim.study.equal_slack import Budget, equal_slack
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.trace.readers import read_trace
@@ -76,6 +77,8 @@ def command(
     names = list(PROTOCOLS) if protocol == "all" else [protocol_name(protocol)]
     edge = boundary_from(boundary or "periodic")
     target = None if folder is None else out_dir(folder)
+    if target is not None:
+        check_targets(target)
     if node_power < 0:
         raise UsageError(f"--node-power {node_power}: at least 0 W")
     with working(f"reading {trace} ..."):
@@ -95,8 +98,6 @@ def command(
     }
     document = policies_json(table, settings)
     if target is not None:
-        from kdvfs_sim.report.results import write_results
-
         for path in write_results(target, scene, table, document):
             say(f"written: {path}")
     if json:

@@ -57,7 +57,9 @@ def command(
     Example: kdvfs replay h200_gpt3xl_layer_train --clocks sm=1410,mem=auto
     """
     from kdvfs_sim.cli.console import print_json, working
+    from kdvfs_sim.core.files import refuse_foreign
     from kdvfs_sim.core.schedule_file import read_schedule
+    from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
     from kdvfs_sim.report.replay_page import replay_json, replay_lines
     from kdvfs_sim.study.single import replay_at_recorded, replay_on_gpu
     from kdvfs_sim.trace.readers import read_trace
@@ -70,6 +72,8 @@ def command(
     plan = None if schedule is None else read_schedule(schedule)
     name = protocol_name(protocol) if protocol else (plan.protocol if plan else "free")
     edge = boundary_from(boundary or (plan.boundary if plan else "periodic"))
+    if timeline is not None:
+        refuse_foreign(timeline, is_timeline_file, "a timeline")
     with working(f"reading {trace} ..."):
         recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
     with working("replaying ..."):
@@ -88,8 +92,6 @@ def command(
                 node_power_w=node_power,
             )
     if timeline is not None:
-        from kdvfs_sim.report.perfetto import write_perfetto
-
         write_perfetto(result.run.timeline, timeline, title=f"{recording.source}")
     if json:
         print_json(replay_json(result))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
 from kdvfs_sim.core.schedule_file import is_schedule_file, write_schedule
@@ -13,7 +13,11 @@ from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
 from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
 from kdvfs_sim.study.scene import Scene
 
-_MARK = '"format": "kdvfs-policies"'
+POLICIES: Final = "policies.json"
+SCHEDULE: Final = "schedule.json"
+ALTERNATE: Final = "schedule-alternate.json"
+TIMELINE: Final = "timeline.json"
+_MARK: Final = '"format": "kdvfs-policies"'
 
 
 def best_row(table: EqualSlack) -> PolicyRow | None:
@@ -30,17 +34,23 @@ def best_row(table: EqualSlack) -> PolicyRow | None:
     return min(charged, key=lambda row: row.energy_pct or 0.0, default=None)
 
 
+def check_targets(folder: Path) -> None:
+    """Raise InputError if one of the files would replace a file of another kind: before any work."""
+    for name, is_ours, what in (
+        (POLICIES, is_policies_file, "a table of policies"),
+        (SCHEDULE, is_schedule_file, "a schedule"),
+        (ALTERNATE, is_schedule_file, "a schedule"),
+        (TIMELINE, is_timeline_file, "a timeline"),
+    ):
+        refuse_foreign(folder / name, is_ours, what)
+
+
 def write_results(folder: Path, scene: Scene, table: EqualSlack, document: dict[str, Any]) -> list[Path]:
-    """Write the files; returns their paths. Nothing is written if one of them would replace a file of
-    another kind (InputError)."""
-    policies, schedule, timeline = (
-        folder / name for name in ("policies.json", "schedule.json", "timeline.json")
+    """Write the files; returns their paths. Raises InputError like ``check_targets``."""
+    check_targets(folder)
+    policies, schedule, alternate, timeline = (
+        folder / name for name in (POLICIES, SCHEDULE, ALTERNATE, TIMELINE)
     )
-    alternate = folder / "schedule-alternate.json"
-    refuse_foreign(policies, is_policies_file, "a table of policies")
-    refuse_foreign(schedule, is_schedule_file, "a schedule")
-    refuse_foreign(alternate, is_schedule_file, "a schedule")
-    refuse_foreign(timeline, is_timeline_file, "a timeline")
     written = [policies]
     with atomic_write(policies) as file:
         head = {"format": "kdvfs-policies", "kdvfs_version": __version__}

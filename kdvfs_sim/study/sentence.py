@@ -31,8 +31,8 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
     if over <= NOTHING_PCT:
         title = "With free switching" if row.protocol == "free" else "Switching included"
         return (
-            f"{title}, no policy saves more than {baseline.name} does without switching: {-baseline.energy_pct:.2f} % of AUTO's energy at "
-            f"{baseline.time_pct:+.2f} % time."
+            f"{title}, no policy saves more than {baseline.name} does without switching: "
+            f"{-baseline.energy_pct:.2f} % of AUTO's energy at {baseline.time_pct:+.2f} % time."
         )
     error = own_error(row, baseline)
     verdict = "more" if over > error else "no more"
