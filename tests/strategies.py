@@ -29,6 +29,12 @@ CLOCK_PAIRS = (
     Clocks(600, 500),
 )
 
+
+def _rather_many(draw: st.DrawFn, least: int, most: int) -> int:
+    """Hypothesis likes small numbers; cases with something going on need larger ones."""
+    return max(draw(st.integers(least, most)), draw(st.integers(least, most)))
+
+
 # -- costs -----------------------------------------------------------------------------------------
 
 
@@ -37,11 +43,14 @@ def cost_tables(
     draw: st.DrawFn, *, n_kinds: int = MAX_KINDS, unknown_power: bool = True, may_cap: bool = True
 ) -> CostTable:
     """Small tables, physical or not: any duration, power and effective row; some power unknown."""
-    clocks = (AUTO_CLOCKS, *draw(st.lists(st.sampled_from(CLOCK_PAIRS[1:]), unique=True, max_size=4)))
+    locks = st.lists(
+        st.sampled_from(CLOCK_PAIRS[1:]), unique=True, min_size=draw(st.integers(0, 2)), max_size=3
+    )
+    clocks = (AUTO_CLOCKS, *draw(locks))
     n = len(clocks)
     durations = st.sampled_from([1.0, 2.0, 0.5, 3.0, 1 / 3, 0.1]) | st.floats(0.05, 20)
     watts = st.sampled_from([100.0, 50.0, 0.0]) | st.floats(0, 1000)
-    if unknown_power:
+    if unknown_power and draw(st.integers(0, 3)) == 3:
         watts |= st.just(float("nan"))
 
     def table(values: st.SearchStrategy[Any]) -> np.ndarray:
@@ -65,8 +74,10 @@ def cost_tables(
 
 
 @st.composite
-def switch_tables(draw: st.DrawFn, n_clocks: int, *, longest_ns: int = 60) -> SwitchTable:
+def switch_tables(draw: st.DrawFn, n_clocks: int, *, longest_ns: int | None = None) -> SwitchTable:
     """Asymmetric pairwise costs, from nothing to longer than a small trace, with stalls and extra energy."""
+    if longest_ns is None:
+        longest_ns = draw(st.sampled_from([0, 5, 20, 80]))
 
     def table(most: int) -> np.ndarray:
         values = draw(st.lists(st.integers(0, most), min_size=n_clocks**2, max_size=n_clocks**2))
@@ -107,7 +118,7 @@ def traces(
     """Gaps, ties in one nanosecond, operations of no length; streams, devices, overlaps within a stream
     (programmatic launch), event waits; a host of up to two threads with launches and synchronizations,
     ahead of the GPU or behind it."""
-    n = draw(st.integers(1, max_ops))
+    n = _rather_many(draw, 1, max_ops)
     devices = [draw(st.integers(0, n_devices - 1)) for _ in range(n)]
     streams = [draw(st.integers(0, n_streams - 1)) for _ in range(n)]
     small = st.integers(0, 12)
@@ -115,7 +126,7 @@ def traces(
     start, duration, now = [], [], 0
     for i, queue in enumerate(zip(devices, streams, strict=True)):
         now += draw(small) if i else 0
-        if not (overlaps and draw(st.integers(0, 5)) == 5):
+        if not (overlaps and draw(st.integers(0, 2)) == 2):
             now = max(now, free_at.get(queue, 0))
         start.append(now)
         duration.append(draw(small))
@@ -215,15 +226,17 @@ def schedules(
     max_requests: int = 4,
 ) -> Schedule:
     """Requests with anchors in trace order; offsets where the protocol has any."""
-    n = draw(st.integers(0, max_requests))
+    n = _rather_many(draw, 0, max_requests) if len(clocks) > 1 else 0
     anchors = sorted(draw(st.lists(st.integers(0, program.n_ops - 1), min_size=n, max_size=n)))
     offsets = st.integers(0, 20) if protocol.charged and not protocol.drains else st.just(0)
-    requests = []
+    requests: list[ClockRequest] = []
+    which = 0
     for op in anchors:
+        which = (which + draw(st.integers(0, len(clocks) - 1) | st.just(1))) % len(clocks)  # 0: a no-op
         device, stream = program.streams[program.stream[op]]
         requests.append(
             ClockRequest(
-                clocks=draw(st.sampled_from(list(clocks))),
+                clocks=clocks[which],
                 launch=int(program.position[op]),
                 offset_ns=draw(offsets),
                 stream=stream,

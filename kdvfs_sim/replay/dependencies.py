@@ -35,6 +35,7 @@ def compile_trace(trace: Trace, device: int | None = None) -> Program:
     op_of_row = np.full(trace.n_ops, -1, dtype=np.int64)
     op_of_row[_ints(ops["row"])] = np.arange(ops.height)
     wait_op, wait_on = _waits(trace, op_of_row, stream, start, end)
+    last_action = _last_actions(launch, previous, wait_op, wait_on)
 
     anchors = (
         np.where(after >= 0, end[after], LONG_AGO),
@@ -68,12 +69,13 @@ def compile_trace(trace: Trace, device: int | None = None) -> Program:
         overlap_ns=np.where(running, overlap, -1),
         launch=launch,
         launch_lag_ns=launch_lag,
+        last_action=last_action,
         not_before_ns=np.where(latest == LONG_AGO, start, LONG_AGO),
         passes=ops["pass"].to_numpy().astype(np.int8),
         wait_op=wait_op,
         wait_on=wait_on,
         wait_lag_ns=wait_lag,
-        host=_host(trace.host, op_of_row, launch, end, shift),
+        host=_host(trace.host, op_of_row, launch, last_action, end, shift),
         streams=streams,
         threads=tuple(trace.host["thread"].unique().sort().to_list()),
         kinds=trace.kinds,
@@ -143,6 +145,20 @@ def _waits(
     return op[order], on[order]
 
 
+def _last_actions(launch: Int64s, previous: Int64s, wait_op: Int64s, wait_on: Int64s) -> Int64s:
+    """The last host action that each operation depends on, by itself or through other operations."""
+    waits: dict[int, list[int]] = {}
+    for op, on in zip(wait_op.tolist(), wait_on.tolist(), strict=True):
+        waits.setdefault(op, []).append(on)
+    last: list[int] = launch.tolist()
+    for op, before in enumerate(previous.tolist()):
+        if before >= 0 and last[before] > last[op]:
+            last[op] = last[before]
+        for on in waits.get(op, ()):
+            last[op] = max(last[op], last[on])
+    return np.asarray(last, dtype=np.int64)
+
+
 def _lags(start: Int64s, anchor: Int64s, latest: Int64s) -> Int64s:
     """The binding dependencies' recorded residuals; the class minimum where another one binds."""
     there = anchor > LONG_AGO
@@ -151,7 +167,9 @@ def _lags(start: Int64s, anchor: Int64s, latest: Int64s) -> Int64s:
     return np.where(there & (anchor < latest), minimum, residual)
 
 
-def _host(host: pl.DataFrame, op_of_row: Int64s, launch: Int64s, op_end: Int64s, shift: int) -> Host:
+def _host(
+    host: pl.DataFrame, op_of_row: Int64s, launch: Int64s, last_action: Int64s, op_end: Int64s, shift: int
+) -> Host:
     start, length = _ints(host["start_ns"]) - shift, _ints(host["duration_ns"])
     end = start + length
     everyone = np.arange(start.size)
@@ -174,9 +192,9 @@ def _host(host: pl.DataFrame, op_of_row: Int64s, launch: Int64s, op_end: Int64s,
     told = host["awaits"].fill_null(-1).to_numpy().astype(np.int64)
     for i in np.flatnonzero(is_sync).tolist():
         op = int(op_of_row[told[i]]) if told[i] >= 0 else -1
-        if op < 0 or launch[op] >= i or op_end[op] > end[i]:
+        if op < 0 or last_action[op] >= i or op_end[op] > end[i]:
             at = int(np.searchsorted(ends, end[i], side="right")) - 1
-            while at >= 0 and launch[by_end[at]] >= i:
+            while at >= 0 and last_action[by_end[at]] >= i:
                 at -= 1
             op = int(by_end[at]) if at >= 0 else -1
         awaits[i] = op

@@ -138,7 +138,9 @@ class Engine:
         if not self.protocol.drains or self.protocol.issuer != "launch_thread":
             return {}
         links = self.links
-        launches = {links.launch[op]: op for op in self._anchored if links.in_launch_order[op]}
+        launches = {
+            links.launch[op]: op for op in self._anchored if links.launch[op] == links.last_action[op]
+        }
         return {
             launch: op
             for launch, op in launches.items()

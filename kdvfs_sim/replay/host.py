@@ -44,7 +44,7 @@ class LiveHost:
     def start_of(self, action: int) -> int:
         """When ``action`` starts, or UNKNOWN; ``blocked_by`` then says why."""
         links, ends = self._links, self.ends
-        todo = [action]
+        todo = [action] if self.starts[action] == UNKNOWN else []
         while todo:
             i = todo[-1]
             before = links.prev_any[i]

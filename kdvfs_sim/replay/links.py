@@ -81,8 +81,7 @@ class Links:
     its predecessor's end and its launch; root is that of its launch (HostLinks), with the lag to its start.
     ``next``: the one after it on its stream (-1: none). ``follower``: that, if it waits for this one's end.
     ``on_end``: others that do. ``early``: its ``next`` may start while it runs. ``waits``: (operation, lag)
-    pairs. ``alone``: the tuple of its kind. ``in_launch_order``: nothing before it on its stream was
-    launched later. ``ops_of_launch``: by host action.
+    pairs. ``alone``: the tuple of its kind. ``ops_of_launch``: by host action.
     """
 
     kind: list[int]
@@ -103,7 +102,7 @@ class Links:
     follower: list[int]
     on_end: dict[int, list[int]]
     ops_of_stream: list[list[int]]
-    in_launch_order: list[bool]
+    last_action: list[int]
     first: list[int]
     ops_of_launch: dict[int, list[int]]
     host: HostLinks
@@ -128,9 +127,6 @@ class Links:
         ops_of_launch: dict[int, list[int]] = {}
         for op in np.flatnonzero(program.launch >= 0).tolist():
             ops_of_launch.setdefault(int(program.launch[op]), []).append(op)
-        in_order = np.ones(n, dtype=bool)
-        for ops in program.ops_of_stream:
-            in_order[ops] = program.launch[ops] >= np.maximum.accumulate(program.launch[ops])
         special = (program.after < 0) | (program.after != program.previous) | (program.overlap_ns >= 0)
         special[program.wait_op] = True
         host = HostLinks.of(program)
@@ -168,7 +164,7 @@ class Links:
             follower=follower.tolist(),
             on_end=on_end,
             ops_of_stream=[ops.tolist() for ops in program.ops_of_stream],
-            in_launch_order=in_order.tolist(),
+            last_action=program.last_action.tolist(),
             first=np.flatnonzero(program.previous < 0).tolist(),
             ops_of_launch=ops_of_launch,
             host=host,

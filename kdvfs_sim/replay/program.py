@@ -66,6 +66,7 @@ class Program:
     - ``overlap_ns``: it may start when ``previous`` has made this much of its recorded duration; -1: no
       such dependency
     - ``launch``, ``launch_lag_ns``: host action that launched it, start to start
+    - ``last_action``: the last host action that it depends on, by itself or through other operations
     - ``not_before_ns``: recorded start of an operation with no dependency at all, else LONG_AGO
     - ``passes``: index into trace.table.PASSES, or -1
 
@@ -87,6 +88,7 @@ class Program:
     overlap_ns: Int64s
     launch: Int64s
     launch_lag_ns: Int64s
+    last_action: Int64s
     not_before_ns: Int64s
     passes: Int8s
     wait_op: Int64s

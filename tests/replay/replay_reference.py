@@ -131,8 +131,7 @@ class Iteration:
         for op, _, _ in self.requests:
             launch = int(self.p.launch[op])
             own = [i for i in range(self.p.n_ops) if self.p.launch[i] == launch]
-            earlier = [int(self.p.launch[i]) for i in range(op) if self.p.stream[i] == self.p.stream[op]]
-            if launch >= 0 and own[0] == op and max(earlier, default=-1) <= launch:
+            if launch >= 0 and own[0] == op and self.p.last_action[op] == launch:
                 held[launch] = op
         return held
 

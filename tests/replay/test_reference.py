@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from hypothesis import given
-from replay_reference import reference_replay
-from strategies import Scene, scenes, single_stream, traces
 
 from kdvfs_sim.replay.simulate import replay
+from tests.replay.replay_reference import reference_replay
+from tests.strategies import Scene, scenes, single_stream, traces
 
 
 def check_against_reference(scene: Scene) -> None:
