@@ -12,9 +12,8 @@ class DynamicGovernor:
     """Time constants of the governor's own clock moves (replay only; see docs/explanation/replay.md).
 
     The ``steady`` governor is the absence of this object: effective clocks jump to
-    ``CostTable.effective`` at once. With it, ``sense_ns`` after the set of running kernels (or the
-    lock) changes the SM clock starts to move towards the steady row and gets there in ``steps``
-    equal steps within ``fall_ns`` (downwards) or ``rise_ns`` (upwards). A fall first goes
+    ``CostTable.effective`` at once. With it, ``sense_ns`` after the set of running kernels changes
+    the SM clock starts to move towards the steady row and gets there in ``steps`` equal steps within ``fall_ns`` (downwards) or ``rise_ns`` (upwards). A fall first goes
     ``overshoot`` times its own depth too far, then recovers within ``rise_ns``.
     """
 
