@@ -171,26 +171,23 @@ def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
 def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Drain before launch ``i``, then run it under ``b``: (arrival, time in ns, energy in J).
 
-    The gap before the launch was already spent under ``a``; the pause covers it. Arrival -1: not
-    allowed.
+    The pause comes after the gap before the launch. Arrival -1: not allowed.
     """
     cells, rules = model.cells, model.rules
     n = len(cells.kind)
     k = i % n
     if not (cells.allowed[k, b] and rules.requestable[b]):
         return -1, 0, 0.0
-    gap_ns = cells.gap_ns[k - 1] if k > 0 else 0
-    pause_ns = max(gap_ns, rules.pause_ns[a, b])
-    old_ns = rules.switching_ns[a, b]
+    old_ns, pause_ns = rules.switching_ns[a, b], rules.pause_ns[a, b]
     time_ns, energy_j = cell_cost(cells, k, b)
     energy_j += rules.extra_j[a, b]
-    if old_ns != gap_ns:
-        energy_j += cells.idle_w[a] * (old_ns - gap_ns) * 1e-9
-    if pause_ns != old_ns:
+    if old_ns > 0:
+        energy_j += cells.idle_w[a] * old_ns * 1e-9
+    if pause_ns > old_ns:
         energy_j += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
     if not np.isfinite(energy_j):
         return -1, 0, 0.0
-    return i + 1, time_ns + pause_ns - gap_ns, energy_j
+    return i + 1, time_ns + pause_ns, energy_j
 
 
 @compiled

@@ -88,7 +88,7 @@ class Frontier:
         if target.max_energy_j < np.inf:
             needed = np.nanmax(np.where(b > 0, at_budget, np.where(v > a * target.max_energy_j, np.inf, 0.0)))
             first = max(first, float(needed))
-        if first > target.max_time_ns:
+        if first > target.max_time_ns or first == np.inf:
             return first, np.inf
         corners = meets[np.isfinite(meets) & (meets > first) & (meets < last)]
         time_ns = np.unique(np.concatenate([[first, max(first, last)], corners]))

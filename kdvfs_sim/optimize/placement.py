@@ -105,7 +105,6 @@ def walk(
                     arrival, time_ns, energy_j = drain_change(model, i, c, b)
             elif not rules.anticipates:
                 if wanted == i:
-                    offset_ns = rules.trigger_ns
                     arrival, time_ns, energy_j = follow_change(model, i, c, b)
             elif starts[wanted] - starts[i] >= rules.work_ns[c, b]:
                 issued_ns = starts[wanted] - rules.work_ns[c, b]

@@ -47,7 +47,7 @@ class Table(NamedTuple):
     least: Floats  # (boundaries,): the cheapest that the launch after it and its gap can be
     first: Ints  # (C,): where the nearest target of a source last landed
     last: Ints  # (C,): and the furthest
-    price: Floats  # (C, C): drain: weighted cost of a pause, but for the gap that it covers
+    price: Floats  # (C, C): drain: weighted cost of the pause
     busy: Floats  # (n, C): weighted cost of a launch without its gap
     bound: Floats  # (C,): room for the targets that may improve on a state ...
     open: Ints  # ... and for their rows
@@ -86,7 +86,7 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
         if rules.drains:
             if rules.may_change[i]:
                 table.front[i] = _least(staying)
-                _drain(model, table, plan, i)
+                _drain(table, plan, i)
             continue
         table.front[i] = _least(staying)  # for a change that lands where it is requested
         if rules.anticipates:
@@ -178,36 +178,19 @@ def _least_sum(x: Floats, y: Floats) -> float:
 
 
 @compiled
-def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
-    cells, rules = model.cells, model.rules
-    staying, value = table.staying, table.value
-    n_clocks = len(staying)
-    gap_ns = cells.gap_ns[i - 1] if i > 0 else 0
-    target = plan.target[i]
-    for a in range(n_clocks):
-        best = value[i, a]
+def _drain(table: Table, plan: Plan, i: int) -> None:
+    staying = table.staying
+    for a in range(len(staying)):
         price = table.price[a]
-        covered = 0.0  # what the gap before the launch cost, and the pause makes good
-        if gap_ns > 0 and np.isfinite(cells.idle_w[a]):
-            covered = (table.energy_weight * cells.idle_w[a] * 1e-9 + table.time_weight) * gap_ns
-        if not table.front[i] + table.cheapest[a] - covered < best:
+        if not table.front[i] + table.cheapest[a] < table.value[i, a]:
             continue
         least = _least_sum(staying, price)
-        if not least - covered < best:
-            continue
-        if gap_ns > rules.pause_ns[a].min():  # some pauses are hidden: the price is only a bound
-            least = np.inf
-        for b in range(n_clocks):
-            if staying[b] + price[b] <= least and staying[b] + price[b] - covered < best:
-                arrival, time_ns, energy_j = drain_change(model, i, a, b)
-                if arrival >= 0:
-                    cost = table.energy_weight * energy_j + table.time_weight * time_ns + value[i + 1, b]
-                    if cost < best:
-                        best = cost
-                        target[a] = b
-                if least < np.inf:
-                    break
-        value[i, a] = best
+        if least < table.value[i, a]:
+            table.value[i, a] = least
+            b = 0
+            while staying[b] + price[b] > least:
+                b += 1
+            plan.target[i, a] = b
 
 
 @compiled
@@ -280,7 +263,7 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         while starts[first] > asked_ns + order.work_ns[a, 0]:
             first -= 1
         table.first[a] = first
-        if not cells.allowed[i, a] or (rules.periodic and asked_ns > starts[n]):
+        if not cells.allowed[i, a] or (rules.periodic and asked_ns >= starts[n]):
             continue  # the latter would be requested in the next iteration
         # Bounds for all targets; the lowest is priced first, and then nearly always all are settled.
         known = value[i, a]

@@ -88,7 +88,8 @@ class SlowEvaluator:
             """Issue time and target of the head of the queue, if its anchor has started."""
             if pending is not None or not queue or queue[0][0] not in started:
                 return None
-            return max(started[queue[0][0]] + queue[0][1], free_ns), queue[0][2]
+            trigger_ns = 0 if protocol.anticipates else protocol.trigger_ns
+            return max(started[queue[0][0]] + queue[0][1] + trigger_ns, free_ns), queue[0][2]
 
         def apply(target: int) -> None:
             nonlocal clock, remaining
@@ -106,8 +107,8 @@ class SlowEvaluator:
                         continue
                     n_switches += 1
                     requested = target
+                    advance(next_start)
                     if not protocol.charged:
-                        advance(next_start)
                         clock = target
                         continue
                     call = int(switching.host_call_ns[clock, target])
@@ -117,7 +118,7 @@ class SlowEvaluator:
                     advance(now + lands)
                     clock = target
                     advance(opened)
-                    next_start = max(next_start, opened)
+                    next_start = opened
 
             times = []  # (time, rank within a nanosecond, what)
             if pending is not None:
