@@ -13,8 +13,9 @@ class DynamicGovernor:
 
     The ``steady`` governor is the absence of this object: effective clocks jump to
     ``CostTable.effective`` at once. With it, ``sense_ns`` after the set of running kernels changes
-    the SM clock starts to move towards the steady row and gets there in ``steps`` equal steps within ``fall_ns`` (downwards) or ``rise_ns`` (upwards). A fall first goes
-    ``overshoot`` times its own depth too far, then recovers within ``rise_ns``.
+    the SM clock starts to move towards the steady row and gets there in ``steps`` equal steps
+    within ``fall_ns`` (downwards) or ``rise_ns`` (upwards). A fall first goes ``overshoot`` times
+    its own depth too far, then recovers within ``rise_ns``. A lock that lands acts at once.
     """
 
     sense_ns: int
