@@ -138,13 +138,11 @@ class Engine:
         if not self.protocol.drains or self.protocol.issuer != "launch_thread":
             return {}
         links = self.links
-        launches = {
-            links.launch[op]: op for op in self._anchored if links.launch[op] == links.last_action[op]
-        }
+        launches = ((links.launch[op], op) for op in self._anchored if links.launch[op] >= 0)
         return {
             launch: op
-            for launch, op in launches.items()
-            if launch >= 0 and links.ops_of_launch[launch][0] == op
+            for launch, op in launches
+            if launch == links.last_action[op] and links.ops_of_launch[launch][0] == op
         }
 
     def run(self) -> None:
@@ -354,7 +352,7 @@ class Engine:
     def block_thread(self, op: int, now: int, delay_ns: int) -> None:
         """The thread that launched ``op`` makes a clock request."""
         launch = self.links.launch[op]
-        if launch >= 0 and launch not in self._launch_held:
+        if launch >= 0 and self._launch_held.get(launch) != op:
             self.host.delay(self.links.host.thread[launch], now, delay_ns)
             for ops in self.links.ops_of_stream:
                 at = bisect.bisect_left(ops, True, key=lambda later: self.start_ns[later] == NOT_YET)
