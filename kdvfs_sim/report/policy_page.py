@@ -95,4 +95,5 @@ def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
 
 
 def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f}"
+    # adding 0.0 turns a rounded -0.0 into +0.0
+    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"

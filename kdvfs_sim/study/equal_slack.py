@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective, Problem, Solution
+from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
 from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
-from kdvfs_sim.study.power_limit import best_power_limit, static
+from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit, static
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
@@ -158,6 +159,8 @@ class _Comparison:
             raise InputError(f"nothing to compare with: {base.energy_reason}")
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
+        self._locks: dict[tuple[Level, Clocks], Metrics] = {}
+        self._power_limits: dict[tuple[str, bool], PowerLimitChoice | str] = {}
 
     def auto(self) -> PolicyRow:
         energy = {level: metrics.energy_j for level, metrics in self.auto_at.items()}
@@ -184,7 +187,7 @@ class _Comparison:
             self._row("static-mix", Plan(granularity="static"), protocol, static_mix(problem)),
         ]
         for name, with_lock in (("power-limit", False), ("power-limit and lock", True)):
-            choice = best_power_limit(self.scene, protocol, problem.objective, with_lock=with_lock)
+            choice = self._power_limit(protocol, problem.objective, with_lock)
             if isinstance(choice, str):
                 missing = Solution(status="not applicable", message=choice)
                 rows.append(self._row(name, Plan(granularity="static"), protocol, missing))
@@ -200,6 +203,14 @@ class _Comparison:
             rows.append(self._row(name, Plan(granularity="static"), protocol, solution, choice.tables))
         return rows
 
+    def _power_limit(
+        self, protocol: SwitchProtocol, objective: Objective, with_lock: bool
+    ) -> PowerLimitChoice | str:
+        key = ("any" if self.scene.boundary == "periodic" else protocol.name, with_lock)
+        if key not in self._power_limits:
+            self._power_limits[key] = best_power_limit(self.scene, protocol, objective, with_lock=with_lock)
+        return self._power_limits[key]
+
     def policy(self, plan: Plan, protocol: SwitchProtocol) -> PolicyRow:
         """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
         return self._row(plan.name, plan, protocol, solve(self._problem(plan, protocol), seed=self.seed))
@@ -208,7 +219,7 @@ class _Comparison:
         scene = self.scene
         return Problem(
             chain=scene.chain,
-            costs=scene.costs["nominal"],
+            costs=scene.choices,
             switching=scene.switching["nominal"],
             protocol=protocol,
             boundary=scene.boundary,
@@ -227,8 +238,24 @@ class _Comparison:
             return self.scene.judge(protocol, costs=tables[model], level=level)
         key = (protocol.name, *corner)
         if key not in self._judges:
-            self._judges[key] = self.scene.judge(protocol, costs=self.scene.costs[model], level=level)
+            judge = self.scene.judge(protocol, costs=self.scene.costs[model], level=level)
+            self._judges[key] = self._remembering(judge, model)
         return self._judges[key]
+
+    def _remembering(self, judge: Judge, model: Level) -> Judge:
+        """A lock without a change costs the same under every protocol; it is judged once."""
+        if self.scene.boundary != "periodic":
+            return judge
+
+        def remembered(schedule: Schedule) -> Metrics:
+            if len(schedule) != 1:
+                return judge(schedule)
+            key = (model, schedule.requests[0].clocks)
+            if key not in self._locks:
+                self._locks[key] = judge(schedule)
+            return self._locks[key]
+
+        return remembered
 
     def _row(
         self,

@@ -36,11 +36,13 @@ def best_power_limit(
         return f"the range of power limits of {scene.gpu.name} is unknown"
     if len(scene.program.streams) > 1:
         return "overlapping kernels: which clocks another limit leads to is not modelled"
+    choices = scene.choices
+    candidates = [pair for pair, allowed in zip(choices.clocks, choices.requestable, strict=True) if allowed]
     best: tuple[float, float, Clocks] | None = None
     for limit_w in scene.power_limits_w:
         table = scene.power_table("nominal", limit_w)
         judge = scene.judge(protocol, costs=table)
-        for clocks in _candidates(table) if with_lock else (AUTO_CLOCKS,):
+        for clocks in candidates if with_lock else (AUTO_CLOCKS,):
             metrics = judge(static(clocks, scene, protocol))
             if metrics.energy_j is not None and objective.allows(metrics.time_s, metrics.energy_j):
                 found = (objective.value(metrics.time_s, metrics.energy_j), limit_w, clocks)
@@ -65,7 +67,3 @@ def static(clocks: Clocks, scene: Scene, protocol: SwitchProtocol) -> Schedule:
         protocol=protocol.name,
         boundary=scene.boundary,
     )
-
-
-def _candidates(table: CostTable) -> list[Clocks]:
-    return [pair for pair, allowed in zip(table.clocks, table.requestable, strict=True) if allowed]

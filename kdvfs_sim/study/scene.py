@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.chain import Chain
-from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError, NotApplicableError
 from kdvfs_sim.core.governor import DynamicGovernor
@@ -61,6 +61,20 @@ class Scene:
     def governor(self) -> DynamicGovernor | None:
         """The dynamic governor of this GPU, None where its time constants are unknown."""
         return dynamic_governor(self.gpu)
+
+    @cached_property
+    def choices(self) -> CostTable:
+        """The nominal costs with one request for each effect: locking the only memory clock that a GPU
+        runs at anyway changes nothing, costs a call, and would square the size of the search."""
+        costs = self.costs["nominal"]
+        auto_memory = {pair.sm_mhz: row for row, pair in enumerate(costs.clocks) if pair.mem_mhz is AUTO}
+        keep = costs.requestable.copy()
+        for row, pair in enumerate(costs.clocks):
+            twin = auto_memory.get(pair.sm_mhz, row)
+            same_clocks = bool((costs.effective[:, row] == costs.effective[:, twin]).all())
+            if twin != row and same_clocks and costs.idle_power_w[row] == costs.idle_power_w[twin]:
+                keep[row] = False
+        return replace(costs, requestable=keep)
 
     @cached_property
     def power_limits_w(self) -> tuple[float, ...]:
