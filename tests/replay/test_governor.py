@@ -1,0 +1,108 @@
+"""The dynamic governor: the steady one when it takes no time, and plausible when it does."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.governor import DynamicGovernor
+from kdvfs_sim.replay.program import Program
+from kdvfs_sim.replay.simulate import replay
+from tests.replay.test_laws import chain, check_same, run, times
+from tests.strategies import Scene, scenes, traces
+
+AT_ONCE = DynamicGovernor(sense_ns=0, fall_ns=0, rise_ns=0)
+MHZ = tuple(range(900, 1981, 30))
+
+
+def capped(*, kinds_at: tuple[int, ...] = (1500, 1980, 1980)) -> CostTable:
+    """A GPU whose first kind of kernel runs at 1500 MHz under the cap, and whose others do not."""
+    clocks = (AUTO_CLOCKS, *(Clocks(mhz, 1000) for mhz in MHZ))
+    sm = np.asarray([MHZ[-1], *MHZ], dtype=float)
+    top = np.asarray(kinds_at)
+    effective = np.asarray([[1 + MHZ.index(min(mhz, int(f))) for f in sm] for mhz in top], dtype=np.int32)
+    return CostTable(
+        kinds=("gemm", "copy", "norm"),
+        clocks=clocks,
+        duration_ns=np.stack([1e9 / sm] * 3),
+        power_w=np.stack([sm / 3] * 3),
+        effective=effective,
+        idle_power_w=np.full(len(clocks), 100.0),
+        recorded=0,
+        requestable=np.ones(len(clocks), dtype=bool),
+    )
+
+
+@given(scenes(trace=traces(n_devices=2)))
+def test_a_governor_that_takes_no_time_is_the_steady_one(scene: Scene) -> None:
+    steady, dynamic = run(scene), run(scene, governor=AT_ONCE)
+    assert times(steady) == times(dynamic)
+    check_same(steady.metrics, dynamic.metrics)
+
+
+@given(
+    scenes(trace=traces(n_devices=2)),
+    st.builds(
+        DynamicGovernor,
+        sense_ns=st.integers(0, 9),
+        fall_ns=st.integers(0, 9),
+        rise_ns=st.integers(0, 9),
+        steps=st.integers(1, 4),
+        overshoot=st.sampled_from([0.0, 0.5]),
+    ),
+)
+def test_any_governor_leaves_a_whole_timeline(scene: Scene, governor: DynamicGovernor) -> None:
+    result = run(scene, governor=governor)  # intervals and energy are checked by every run
+    start, end = times(result)
+    assert all(s <= e for s, e in zip(start, end, strict=True))
+
+
+def test_the_clock_falls_at_a_heavy_kernel_and_rises_after_it() -> None:
+    ms = 1_000_000
+    program = Program.from_trace(chain([(1, 0, ms), (0, ms, 2 * ms), (1, 3 * ms, ms)]))
+    governor = DynamicGovernor(sense_ns=20_000, fall_ns=100_000, rise_ns=150_000, steps=5)
+    result = replay(program, costs=capped(), governor=governor)
+    rows = result.timeline.intervals.select("start_ns", "effective_sm_mhz").rows()
+    falls = [(t, mhz) for t, mhz in rows if ms < t < 2 * ms]
+    assert [mhz for _, mhz in falls] == sorted((mhz for _, mhz in falls), reverse=True)
+    assert falls[0][0] == ms + 20_000 + 20_000
+    assert falls[-1] == (ms + 120_000, 1500)
+    gemm_end = result.timeline.end_ns[1]
+    rises = [(t, mhz) for t, mhz in rows if t > gemm_end]
+    assert rises[-1] == (gemm_end + 170_000, 1980)
+    steady = replay(program, costs=capped())
+    # it runs faster than the cap allows for 120 microseconds, and slower afterwards for 170
+    assert result.timeline.end_ns[1] < steady.timeline.end_ns[1]
+    assert result.timeline.end_ns[2] - gemm_end > ms
+
+
+def test_overshoot_goes_below_and_comes_back() -> None:
+    ms = 1_000_000
+    program = Program.from_trace(chain([(1, 0, ms), (0, ms, 3 * ms)]))
+    governor = DynamicGovernor(sense_ns=0, fall_ns=100_000, rise_ns=200_000, steps=4, overshoot=0.25)
+    rows = replay(program, costs=capped(), governor=governor).timeline.intervals
+    lowest = rows["effective_sm_mhz"].min()
+    assert lowest == 1380  # 1500 less a quarter of 480
+    assert rows["effective_sm_mhz"][-1] == 1500
+
+
+def test_loads_shorter_than_its_sense_do_not_move_it_for_ever() -> None:
+    us = 1_000
+    busy = [(0, i * 11 * us, 10 * us) for i in range(40)]
+    program = Program.from_trace(chain(busy))
+    governor = DynamicGovernor(sense_ns=50 * us, fall_ns=100 * us, rise_ns=100 * us)
+    rows = replay(program, costs=capped(), governor=governor).timeline.intervals
+    late = rows.filter(pl.col("start_ns") > 200 * us, pl.col("n_running") == 1)
+    assert set(late["effective_sm_mhz"]) == {1500}
+
+
+def test_a_governor_needs_costs() -> None:
+    program = Program.from_trace(chain([(0, 0, 5)]))
+    with pytest.raises(InputError, match="needs a cost table"):
+        replay(program, governor=AT_ONCE)
