@@ -261,5 +261,7 @@ def _scaled(program: Program, scale: npt.NDArray[np.float64]) -> Program:
 
 
 def _busiest(program: Program) -> tuple[int, int]:
-    busy = np.bincount(program.stream, program.duration_ns, minlength=len(program.streams))
+    """The stream with most kernel time: copies take long, but no clock changes that."""
+    is_kernel = np.asarray([kind.op_class == "kernel" for kind in program.kinds])[program.kind]
+    busy = np.bincount(program.stream, program.duration_ns * is_kernel, minlength=len(program.streams))
     return program.streams[int(np.argmax(busy))]
