@@ -90,6 +90,7 @@ def test_speed_over_the_replay(
     with capsys.disabled():
         print(
             f"\n{name}, {n_requests} requests, switching {switching_ns or 'H200'}: "
-            f"replay {n_ops / slow_s:,.0f} launches/s, fast {n_ops / fast_s:,.0f}: {slow_s / fast_s:.0f} times ({slow_s / alone_s:.0f} on one thread)"
+            f"replay {n_ops / slow_s:,.0f} launches/s, fast {n_ops / fast_s:,.0f}: "
+            f"{slow_s / fast_s:.0f} times ({slow_s / alone_s:.0f} on one thread)"
         )
     assert slow_s / fast_s >= least
