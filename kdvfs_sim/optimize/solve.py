@@ -41,6 +41,16 @@ def solve(problem: Problem, *, seed: int) -> Solution:
 
     Infeasible and not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
     """
+    return _solve(problem, seed, may_mix=True)
+
+
+def pass_plan(problem: Problem, *, seed: int) -> Solution:
+    """The best plan with one setting for each pass: a baseline, so never replaced by another one but
+    a single lock, which is such a plan too."""
+    return _solve(replace(problem, granularity="pass"), seed, may_mix=False)
+
+
+def _solve(problem: Problem, seed: int, *, may_mix: bool) -> Solution:
     candidates = locks(problem)
     best_static = static_lock(problem, candidates)
     if problem.granularity == "static":
@@ -51,7 +61,7 @@ def solve(problem: Problem, *, seed: int) -> Solution:
         return Solution(status="not applicable", message=str(error), seed=seed)
     found = _judged(problem, schedules, len(candidates))
     answer = _better(problem.objective, found, best_static)
-    if problem.boundary == "periodic" and problem.aggregation == "global":
+    if may_mix and problem.boundary == "periodic" and problem.aggregation == "global":
         answer = _better(problem.objective, answer, static_mix(problem, candidates))
     if answer.metrics is None or answer.schedule is None:
         proven = not np.isfinite(bound)

@@ -14,13 +14,13 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
 from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
-from kdvfs_sim.optimize.solve import solve
+from kdvfs_sim.optimize.solve import pass_plan, solve
 from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit, static
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
 NOMINAL: Final[Corner] = ("nominal", "nominal")
-BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock")
+BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,6 @@ class Plan:
 
 
 PLANS: Final = (
-    Plan(granularity="pass"),
     Plan(granularity="kind"),
     Plan(granularity="segment"),
     Plan(granularity="launch", aggregation="local"),
@@ -180,7 +179,7 @@ class _Comparison:
         )
 
     def baselines(self, protocol: SwitchProtocol) -> list[PolicyRow]:
-        """Static, static-mix, and the power limit alone and with a lock."""
+        """Static, static-mix, the power limit alone and with a lock, and one setting for each pass."""
         problem = self._problem(Plan(granularity="static"), protocol)
         rows = [
             self._row("static", Plan(granularity="static"), protocol, static_lock(problem)),
@@ -201,7 +200,9 @@ class _Comparison:
                 metrics=metrics,
             )
             rows.append(self._row(name, Plan(granularity="static"), protocol, solution, choice.tables))
-        return rows
+        by_pass = Plan(granularity="pass")
+        plan = pass_plan(self._problem(by_pass, protocol), seed=self.seed)
+        return [*rows, self._row("pass", by_pass, protocol, plan)]
 
     def _power_limit(
         self, protocol: SwitchProtocol, objective: Objective, with_lock: bool

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
 
 NOT_VALIDATED = "Not validated on hardware."
+WITHOUT_SWITCHING = ("static", "static-mix", "power-limit", "power-limit and lock")
 NOTHING_PCT = 5e-4  # points; less than a table shows
 
 
@@ -24,7 +25,7 @@ def closing_sentence(table: EqualSlack) -> str:
 def _compare(row: PolicyRow, table: EqualSlack) -> str:
     assert row.energy_pct is not None
     title = "With free switching" if row.protocol == "free" else f"Switching included ({row.protocol})"
-    baseline = _best(r for r in table.rows if r.is_baseline and r.protocol == row.protocol)
+    baseline = _best(r for r in table.rows if r.name in WITHOUT_SWITCHING and r.protocol == row.protocol)
     if baseline is None or baseline.energy_pct is None:
         return f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy."
     over = baseline.energy_pct - row.energy_pct

@@ -12,7 +12,7 @@ from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error
 from kdvfs_sim.trace.readers import read_trace
 
-PLANS = (Plan(granularity="pass"), Plan(granularity="kind"), Plan(granularity="launch"))
+PLANS = (Plan(granularity="kind"), Plan(granularity="launch"))
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +101,10 @@ def test_json_has_the_agreed_columns(table: EqualSlack) -> None:
 
 
 def test_node_power_moves_every_energy_towards_time(layer: Scene) -> None:
-    alone = equal_slack(layer, budget=Budget(slack_pct=5), protocols=["free"], plans=PLANS[2:])
+    alone = equal_slack(layer, budget=Budget(slack_pct=5), protocols=["free"], plans=PLANS[1:])
     trace = read_trace("h200_gpt3xl_layer_train")
     shared = build_scene(trace, node_power_w=400.0)
-    with_node = equal_slack(shared, budget=Budget(slack_pct=5), protocols=["free"], plans=PLANS[2:])
+    with_node = equal_slack(shared, budget=Budget(slack_pct=5), protocols=["free"], plans=PLANS[1:])
     assert alone.baseline.energy_j is not None
     assert math.isclose(
         with_node.baseline.energy_j or 0.0,
