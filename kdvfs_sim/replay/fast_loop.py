@@ -257,6 +257,21 @@ def _iterate(
                 if not (holds and anchor == op and ops.may_hold[op]):
                     launched += ops.launch_lag_ns[op]
                 boundary = max(boundary, launched)
+            if op < anchor and turn == lands == NEVER:  # nothing will happen before this one has ended
+                kind = ops.kind[op]
+                new_ratio, busy_w = costs.ratio[kind, row], costs.busy_w[kind, row]
+                if not math.isnan(new_ratio + busy_w + power):
+                    left = ops.duration_ns[op]
+                    if new_ratio != 1.0:
+                        left = int(np.rint(left * new_ratio))
+                    energy += power * (boundary - now) + busy_w * left
+                    work.op_start[op] = boundary
+                    work.op_end[op] = previous_end = now = boundary + left
+                    op += 1
+                    if op == n_ops:
+                        break
+                    find_start = True
+                    continue
         clock = lands
         if running and now < stall < lands:
             clock = stall
