@@ -1,7 +1,7 @@
 """The replay of one plain stream as a compiled loop: many schedules at once, the same answers.
 
 Times, counts and flags are those of the replay exactly, energy up to the order of summation; a property test
-holds both to that. Outside its domain it refuses.
+holds it to that. Outside its domain it refuses.
 """
 
 from __future__ import annotations
@@ -20,17 +20,21 @@ from kdvfs_sim.core.errors import InputError, NotApplicableError, ScheduleError
 from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
-from kdvfs_sim.replay.fast_loop import (
+from kdvfs_sim.replay.fast_arrays import (
     DONE,
     OUT_OF_ORDER,
-    Actions,
+    Bools,
     Costs,
-    Ops,
+    Floats,
+    Int64s,
     Requests,
     Results,
     Rules,
-    evaluate_range,
+    compile_program,
+    floats,
+    ints,
 )
+from kdvfs_sim.replay.fast_loop import evaluate_range
 from kdvfs_sim.replay.plan import plan_requests
 from kdvfs_sim.replay.simulate import MAX_ROUNDS
 from kdvfs_sim.replay.states import STEADY, States
@@ -38,10 +42,6 @@ from kdvfs_sim.replay.states import STEADY, States
 if TYPE_CHECKING:
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Program
-
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 PARALLEL_FROM_OPS: Final = 20_000  # operations; less work than that is not worth a second thread
 
@@ -119,19 +119,22 @@ class FastEvaluator:
         self._switching = switching
         self._protocol = protocol
         self._states = States(costs, program.kinds, program.recorded_clocks)
-        _check_costs(costs, switching)
-        self._ops, self._actions = _compile(program, protocol)
+        if switching is not None and switching.n_clocks != costs.n_clocks:
+            raise InputError(
+                f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}"
+            )
+        self._ops, self._actions = compile_program(program, protocol)
         table = SwitchTable.zero(costs.n_clocks) if switching is None else switching
         kinds = np.arange(costs.n_kinds)[:, None]
         self._tables = Costs(
-            ratio=_floats(costs.ratio),
-            busy_w=_floats(costs.power_w[kinds, costs.effective]),
-            stalled_w=_floats(costs.idle_power_w[costs.effective]),
-            idle_w=_floats(costs.idle_power_w),
-            host_call_ns=_ints(table.host_call_ns),
-            switching_ns=_ints(table.switching_ns),
-            stall_ns=_ints(table.stall_ns),
-            extra_energy_j=_floats(table.extra_energy_j),
+            ratio=floats(costs.ratio),
+            busy_w=floats(costs.power_w[kinds, costs.effective]),
+            stalled_w=floats(costs.idle_power_w[costs.effective]),
+            idle_w=floats(costs.idle_power_w),
+            host_call_ns=ints(table.host_call_ns),
+            switching_ns=ints(table.switching_ns),
+            stall_ns=ints(table.stall_ns),
+            extra_energy_j=floats(table.extra_energy_j),
         )
         self._rules = Rules(
             charged=protocol.charged,
@@ -204,7 +207,7 @@ class FastEvaluator:
         """
         self._check(requests)
         columns = (requests.first, requests.op, requests.offset_ns, requests.row)
-        results = self._run(Requests(*map(_ints, columns)), n_threads)
+        results = self._run(Requests(*map(ints, columns)), n_threads)
         return BatchMetrics(
             time_ns=results.time_ns,
             energy_j=results.energy_j,
@@ -279,14 +282,6 @@ class FastEvaluator:
         return results
 
 
-def _ints(values: npt.ArrayLike) -> Int64s:
-    return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _floats(values: npt.ArrayLike) -> Floats:
-    return np.ascontiguousarray(values, dtype=np.float64)
-
-
 def _requests(plans: Sequence[Sequence[tuple[int, int, int]]]) -> Requests:
     first = np.cumsum([0, *(len(plan) for plan in plans)], dtype=np.int64)
     rows = np.asarray([request for plan in plans for request in plan], dtype=np.int64).reshape(-1, 3)
@@ -309,83 +304,3 @@ def _check_applies(program: Program, protocol: SwitchProtocol) -> None:
     for reason, applies in reasons.items():
         if applies:
             raise NotApplicableError(f"fast evaluator: {reason}; use the replay")
-
-
-def _check_costs(costs: CostTable, switching: SwitchTable | None) -> None:
-    if switching is not None and switching.n_clocks != costs.n_clocks:
-        raise InputError(f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}")
-
-
-def _compile(program: Program, protocol: SwitchProtocol) -> tuple[Ops, Actions]:
-    order = _order(program)
-    host = program.host
-    place = np.full(len(host) + 1, -1, dtype=np.int64)  # the last is the place of none
-    place[order] = np.arange(order.size)
-    lag_ns = program.after_lag_ns.copy()
-    lag_ns[0] = max(0, int(program.not_before_ns[0]))
-    launch = program.launch
-    first_of_launch = np.ones(program.n_ops, dtype=bool)
-    first_of_launch[1:] = launch[1:] > np.maximum.accumulate(launch)[:-1]
-    ops = Ops(
-        kind=_ints(program.kind),
-        duration_ns=_ints(program.duration_ns),
-        lag_ns=_ints(lag_ns),
-        launch=_ints(place[launch]),
-        launch_lag_ns=_ints(program.launch_lag_ns),
-        may_hold=first_of_launch & (launch >= 0),
-    )
-    actions = Actions(
-        thread=_ints(host.thread[order]),
-        is_launch=np.ascontiguousarray(host.is_launch[order]),
-        start_ns=_ints(host.start_ns[order]),
-        length_ns=_ints(host.length_ns[order]),
-        prev_any=_ints(place[host.prev_any[order]]),
-        gap_ns=_ints(host.gap_ns[order]),
-        prev_own=_ints(place[host.prev_own[order]]),
-        awaits=_ints(host.awaits[order]),
-        await_lag_ns=_ints(host.await_lag_ns[order]),
-    )
-    if protocol.charged and protocol.issuer == "launch_thread" and not _threads_are_chains(actions):
-        raise NotApplicableError("fast evaluator: calls of one host thread overlap; use the replay")
-    return ops, actions
-
-
-def _order(program: Program) -> Int64s:
-    """The host actions that launches depend on, each after what it depends on, in the order of the first
-    operations that need them.
-
-    Raises NotApplicableError if an operation depends on the end of a later one.
-    """
-    host = program.host
-    before = np.stack([host.prev_any, host.prev_own], axis=1).tolist()
-    awaits = host.awaits.tolist()
-    order: list[int] = []
-    done = [False] * len(host)
-    for op, launch in enumerate(program.launch.tolist()):
-        todo = [launch] if launch >= 0 and not done[launch] else []
-        while todo:
-            missing = [i for i in before[todo[-1]] if i >= 0 and not done[i]]
-            if missing:
-                todo += missing
-                continue
-            action = todo.pop()
-            if done[action]:
-                continue
-            for i in before[action]:
-                if i >= 0 and awaits[i] >= op:
-                    raise NotApplicableError(
-                        f"fast evaluator: operation {op} waits for the end of operation {awaits[i]}"
-                    )
-            done[action] = True
-            order.append(action)
-    return np.asarray(order, dtype=np.int64)
-
-
-def _threads_are_chains(actions: Actions) -> bool:
-    """Does every action follow the one before it on its thread?"""
-    for thread in np.unique(actions.thread):
-        own = np.flatnonzero(actions.thread == thread)
-        follows = (actions.prev_any[own[1:]] == own[:-1]) | (actions.prev_own[own[1:]] == own[:-1])
-        if not follows.all():
-            return False
-    return True

@@ -17,97 +17,22 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.replay.fast_arrays import (
+    DONE,
+    OUT_OF_ORDER,
+    UNKNOWN_DURATION,
+    Actions,
+    Costs,
+    Ops,
+    Requests,
+    Results,
+    Rules,
+)
 
 Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 NEVER: Final = 1 << 62
 NOT_FIXED: Final = -(1 << 62)
-
-DONE: Final = 0
-UNKNOWN_DURATION: Final = 1
-OUT_OF_ORDER: Final = 2
-
-
-class Ops(NamedTuple):
-    """(n_ops,): columns of Program; ``lag_ns``: after the end of the operation before it (the first: after
-    0); ``launch``: position in Actions (-1: none); ``may_hold``: a draining launch thread can make the
-    request before this launch."""
-
-    kind: Int64s
-    duration_ns: Int64s
-    lag_ns: Int64s
-    launch: Int64s
-    launch_lag_ns: Int64s
-    may_hold: Bools
-
-
-class Actions(NamedTuple):
-    """(n_actions,): columns of Host, of those actions that a launch depends on, each after what it
-    depends on itself; an action is known by its position here."""
-
-    thread: Int64s
-    is_launch: Bools
-    start_ns: Int64s
-    length_ns: Int64s
-    prev_any: Int64s
-    gap_ns: Int64s
-    prev_own: Int64s
-    awaits: Int64s
-    await_lag_ns: Int64s
-
-
-class Costs(NamedTuple):
-    """(n_kinds, n_clocks) by request: ``ratio`` of scaled to recorded duration, ``busy_w``, and ``stalled_w``
-    without progress; ``idle_w`` (n_clocks,); the rest (n_clocks, n_clocks) as in SwitchTable."""
-
-    ratio: Floats
-    busy_w: Floats
-    stalled_w: Floats
-    idle_w: Floats
-    host_call_ns: Int64s
-    switching_ns: Int64s
-    stall_ns: Int64s
-    extra_energy_j: Floats
-
-
-class Rules(NamedTuple):
-    """A switch protocol and a boundary, as the loop asks for them; ``start`` is a row."""
-
-    charged: bool
-    drains: bool
-    blocks_thread: bool
-    trigger_ns: int
-    relaunch_ns: int
-    periodic: bool
-    start: int
-    max_rounds: int
-    n_threads: int
-
-
-class Requests(NamedTuple):
-    """Those of schedule i are ``first[i]`` up to ``first[i + 1]``: anchor operation, offset, row."""
-
-    first: Int64s
-    op: Int64s
-    offset_ns: Int64s
-    row: Int64s
-
-
-class Results(NamedTuple):
-    """(n_schedules,). Where ``status`` is not DONE: ``where`` is the number of the request that is out of
-    order, or kind * n_clocks + request row of the unknown duration. Where the energy is NaN ``where``
-    is that of the first unknown power, and with idle power -1 - request row."""
-
-    time_ns: Int64s
-    energy_j: Floats
-    n_switches: Int64s
-    switching_ns: Int64s
-    settled: Bools
-    dropped: Bools
-    status: Int64s
-    where: Int64s
 
 
 class _Work(NamedTuple):

@@ -83,19 +83,43 @@ def test_a_stall_makes_no_progress_and_draws_idle_power() -> None:
     assert (50, 200.0) in power
 
 
-def test_a_request_on_the_launch_thread_moves_the_next_launch() -> None:
-    calls = [(1, -20, 5, "launch", "a", None), (1, 0, 5, "launch", "b", None)]
-    trace = chain([(0, 0, 10), (0, 20, 10)], calls)
-    trace = replace(trace, ops=trace.ops.with_columns(host=np.asarray([0, 1], dtype=np.int64)))
-    program = Program.from_trace(trace)
-    assert spans(shot(program, FOLLOW, (SLOW, 0, 0))) == [(0, 10), (20, 30)]  # both launched by then
-    early = replace(
-        trace,
-        host=trace.host.with_columns(start_ns=np.asarray([-20, 8], dtype=np.int64)),
+def launched(rows: list[tuple[int, int, int]], calls: list[tuple[int, int]]) -> Program:
+    """A chain whose operations are launched by (start_ns, length_ns) calls of one thread."""
+    host = [(1, start, length, "launch", "cudaLaunchKernel", None) for start, length in calls]
+    trace = chain(rows, host)
+    return Program.from_trace(
+        replace(trace, ops=trace.ops.with_columns(host=np.arange(len(rows), dtype=np.int64)))
     )
-    program = Program.from_trace(early)
-    assert spans(shot(program, FOLLOW, (SLOW, 0, 0))) == [(0, 10), (30, 40)]
-    assert spans(shot(program, LOOKAHEAD, (SLOW, 0, 0))) == [(0, 10), (20, 30)]
+
+
+def test_a_request_on_the_launch_thread_moves_the_next_launch() -> None:
+    ahead = launched([(0, 0, 10), (0, 20, 10)], [(-20, 5), (0, 5)])
+    assert spans(shot(ahead, FOLLOW, (SLOW, 0, 0))) == [(0, 10), (20, 30)]  # launched by then
+    behind = launched([(0, 0, 10), (0, 20, 10)], [(-20, 5), (8, 5)])
+    assert spans(shot(behind, FOLLOW, (SLOW, 0, 0))) == [(0, 10), (30, 40)]
+    assert spans(shot(behind, LOOKAHEAD, (SLOW, 0, 0))) == [(0, 10), (20, 30)]
+
+
+def test_a_drained_launch_is_made_after_the_request_and_the_thread_loses_its_lead() -> None:
+    ahead = launched([(0, 0, 100), (0, 100, 10), (0, 110, 10)], [(-40, 5), (-30, 5), (-20, 5)])
+    # the request at 100 is done at 140; the launch is then made, and 10 ns later the next one, whose
+    # least lag in the trace is 40
+    assert spans(shot(ahead, DRAIN, (SLOW, 1, 0))) == [(0, 100), (140, 160), (190, 210)]
+
+
+def test_a_drained_launch_keeps_its_own_lag() -> None:
+    behind = launched([(0, 0, 10), (0, 100, 10), (0, 110, 5)], [(-70, 5), (30, 5), (35, 5)])
+    # reached at 30 and done at 70, but its launch would have let it start at 100 anyhow
+    assert spans(shot(behind, DRAIN, (SLOW, 1, 0)))[:2] == [(0, 10), (100, 120)]
+
+
+def test_a_call_that_outlasts_the_period_delays_the_first_request_of_the_next() -> None:
+    calls = SwitchTable.uniform(3, host_call_ns=100, switching_ns=40)
+    requests = ((SLOW, 0, 0), (AUTO_CLOCKS, 1, 150))
+    result = shot(TWO, LOOKAHEAD, *requests, switching=calls, boundary="periodic")
+    assert result.metrics.flags == ()
+    asked = result.timeline.switches["requested_ns"].to_list()
+    assert asked[0] == asked[1] + 100 - result.timeline.time_ns > 0
 
 
 def test_the_way_back_is_charged_where_it_lands() -> None:
