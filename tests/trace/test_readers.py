@@ -143,7 +143,7 @@ def archive(kind: str) -> bytes:
         (gzip.compress(b"hello", mtime=0)[:5], "gzip data that is cut off or damaged"),
         (b"\x1f\x8bgarbage garbage", "gzip data that is cut off or damaged"),
     ],
-    ids=lambda value: repr(value)[:25],
+    ids=lambda value: value[:25] if isinstance(value, str) else "",  # an archive holds the time of day
 )
 def test_what_is_no_recording_is_named(tmp_path: Path, content: bytes, looks_like: str) -> None:
     path = tmp_path / "t.json.gz"
