@@ -80,7 +80,7 @@ def notes(table: EqualSlack) -> list[str]:
 
 def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
     status = f"{row.status}: {reason}" if reason else row.status
-    energy_range = "" if row.energy_pct_range is None else "{:+.2f} .. {:+.2f}".format(*row.energy_pct_range)
+    energy_range = " .. ".join(_signed(end) for end in row.energy_pct_range or ())
     return [
         protocol,
         row.name,
