@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
@@ -137,10 +138,11 @@ def read_cost_table(path: Path, *, recorded: Clocks | None = None) -> CostTable:
     return replace(costs, recorded_effective=rows)
 
 
-def write_cost_table(costs: CostTable, path: Path) -> None:
+def write_cost_table(costs: CostTable, path: Path, *, fact_kind: npt.NDArray[np.str_] | None = None) -> None:
     """Write Parquet or CSV, by the suffix, atomically; ``read_cost_table`` gives back the same numbers.
 
-    Raises InputError if the suffix is neither, or the file cannot be written or is of another kind.
+    ``fact_kind`` (n_kinds, n_clocks): where each cell comes from, for people who open the file. Raises
+    InputError if the suffix is neither, or the file cannot be written or is of another kind.
     """
     if path.suffix not in (".parquet", ".csv"):
         raise InputError(f"{path}: a cost table needs a name that ends in .parquet or .csv")
@@ -164,6 +166,8 @@ def write_cost_table(costs: CostTable, path: Path) -> None:
         },
         schema_overrides={"kernel": pl.String},
     )
+    if fact_kind is not None:
+        table = table.with_columns(fact_kind=fact_kind.ravel())
     reference = costs.recorded_effective
     head = json.dumps(
         {
