@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kdvfs_sim.replay.governor import Governed
 from kdvfs_sim.replay.phases import ENDS, NEVER
@@ -13,6 +13,9 @@ from kdvfs_sim.replay.switcher import DeviceCarry, Switcher
 
 if TYPE_CHECKING:
     from kdvfs_sim.replay.engine import Due, Engine
+
+
+NOTHING: Final[tuple[int, ...]] = ()
 
 
 class Device:
@@ -79,15 +82,31 @@ class Device:
     def settle(self, now: int) -> None:
         """Find the state that holds from now on, and with it the end of everything that runs."""
         self.touched = False
-        engine, running = self.engine, self.running
+        running, mode = self.running, self._mode
+        if mode is None or len(running) > 1 or self.marks:
+            self._settle_any(now)
+            return
+        self._log_time(now)
         if not running:
-            kinds: tuple[int, ...] = ()
-        elif len(running) == 1:
-            kinds = self._alone[running[0]]
+            self._log_state(mode[NOTHING][0])
+            return
+        op, engine = running[0], self.engine
+        number, ratios = mode[self._alone[op]]
+        self._log_state(number)
+        self._log_op(op)
+        if engine.ratio[op] == ratios[0]:
+            end_ns = engine.ends_at[op]
         else:
-            kinds = tuple([engine.links.kind[op] for op in running])
-        mode = self._mode
-        was_frozen = frozen = False
+            end_ns = engine.rescale(op, ratios[0], now, False, False)
+        if end_ns != self._due_ns:
+            self._due_ns = end_ns
+            self._due = engine.schedule(now, end_ns, ENDS, self._end_callbacks)
+
+    def _settle_any(self, now: int) -> None:
+        """The same without anything taken for granted."""
+        engine, running = self.engine, self.running
+        kinds = tuple([engine.links.kind[op] for op in running])
+        mode, frozen, was_frozen = self._mode, False, False
         if mode is None:
             was_frozen = self._frozen
             mode = self._find_mode(kinds, now)
@@ -95,25 +114,24 @@ class Device:
         number, ratios = mode[kinds]
         self._log_time(now)
         self._log_state(number)
+        self.log_ops += running
         next_ns = NEVER
-        if running:
-            ratio_of, ends_at = engine.ratio, engine.ends_at
-            for i, op in enumerate(running):
-                ratio = ratios[i]
-                self._log_op(op)
-                if ratio_of[op] != ratio or frozen or was_frozen:
-                    end_ns = engine.rescale(op, ratio, now, was_frozen, frozen)
-                else:
-                    end_ns = ends_at[op]
-                if end_ns < next_ns:
-                    next_ns = end_ns
-            for op in self.marks:
-                slot = self._n_ops + op
-                ratio = ratio_of[engine.links.previous[op]]
-                next_ns = min(next_ns, engine.rescale(slot, ratio, now, was_frozen, frozen))
-        if next_ns != self._due_ns:  # one event in SimPy's queue is enough: the earliest end
-            self._due_ns = next_ns
-            self._due = None if next_ns == NEVER else engine.schedule(now, next_ns, ENDS, self._end_callbacks)
+        for op, ratio in zip(running, ratios, strict=True):
+            end_ns = engine.ends_at[op]
+            if engine.ratio[op] != ratio or frozen or was_frozen:
+                end_ns = engine.rescale(op, ratio, now, was_frozen, frozen)
+            next_ns = min(next_ns, end_ns)
+        for op in self.marks:
+            ratio = engine.ratio[engine.links.previous[op]]
+            next_ns = min(next_ns, engine.rescale(self._n_ops + op, ratio, now, was_frozen, frozen))
+        if next_ns != self._due_ns:
+            self._expect(next_ns, now)
+
+    def _expect(self, next_ns: int, now: int) -> None:
+        """Keep one event in SimPy's queue, the earliest end: the others' turn comes after it."""
+        self._due_ns = next_ns
+        engine = self.engine
+        self._due = None if next_ns == NEVER else engine.schedule(now, next_ns, ENDS, self._end_callbacks)
 
     def _find_mode(self, kinds: tuple[int, ...], now: int) -> Mode:
         switcher = self.switcher
@@ -127,22 +145,19 @@ class Device:
         return mode
 
     def _on_end(self, due: Due) -> None:
-        engine, now = self.engine, due.at_ns
-        if due is not self._due:  # speeds have changed since: what is next ends at another time
-            engine.finish(now)
-            return
-        self._due, self._due_ns = None, NEVER
-        if len(self.running) == 1 and not self.marks:
-            ended, self.running = self.running, []
-        else:
-            ended = self._pass_marks_and_end(now)
-        if ended:
-            self.touched = True
-            if self.closed:
-                self.switcher.some_ended(now)
-            for op in ended:
-                engine.ended(op, now)
-        engine.finish(now)
+        engine, now, running = self.engine, due.at_ns, self.running
+        if due is self._due:  # else speeds have changed since: what is next ends at another time
+            self._due, self._due_ns = None, NEVER
+            alone = len(running) == 1 and not self.marks
+            ended = [running.pop()] if alone else self._pass_marks_and_end(now)
+            if ended:
+                self.touched = True
+                if self.closed:
+                    self.switcher.some_ended(now)
+                for op in ended:
+                    engine.ended(op, now)
+        if engine.next_time() > now:
+            engine.settle(now)
 
     def _pass_marks_and_end(self, now: int) -> list[int]:
         ends_at, n = self.engine.ends_at, self._n_ops
@@ -152,8 +167,7 @@ class Device:
         self.marks = [op for op in self.marks if ends_at[n + op] != now]
         if not ended:
             rest = [*self.running, *(n + op for op in self.marks)]
-            self._due_ns = min(ends_at[slot] for slot in rest)
-            self._due = self.engine.at(self._due_ns, ENDS, self._on_end)
+            self._expect(min(ends_at[slot] for slot in rest), now)
         for op in passed:
             self.engine.passed(op, now)
         return ended

@@ -64,7 +64,6 @@ class Engine:
         "_launch_held",
         "_left",
         "_needs",
-        "_next_time",
         "_passed",
         "_planned",
         "_ready",
@@ -82,6 +81,7 @@ class Engine:
         "left_ns",
         "links",
         "n_events",
+        "next_time",
         "protocol",
         "ratio",
         "start_ns",
@@ -107,8 +107,7 @@ class Engine:
         self.env = simpy.Environment()
         self._schedule: Callable[[Due, EventPriority, int], None] = self.env.schedule  # type: ignore[assignment]
         self._start_callbacks = [self._on_start]
-        self._next_time = self.env.peek
-        self.n_events = 1
+        self.next_time = self.env.peek
         self.start_ns = [NOT_YET] * program.n_ops
         self.end_ns = [NOT_YET] * program.n_ops
         self._left = program.n_ops
@@ -155,6 +154,7 @@ class Engine:
         self.at(NEVER, REQUESTS, self._on_nothing_left)
         self.finish(0)
         self.env.run(until=self._done)
+        self.n_events = next(self.env._eid)  # SimPy numbers the events it is given
 
     def _on_nothing_left(self, _: Due) -> None:
         """Nothing can happen any more, but operations are left. Raises."""
@@ -188,15 +188,17 @@ class Engine:
         due.callbacks = callbacks
         due.value = value
         self._schedule(due, phase, at_ns - now)
-        self.n_events += 1
         return due
 
     def finish(self, now: int) -> None:
         """End of a callback: if nothing else is due in this nanosecond, settle what was touched in it."""
-        if self._next_time() > now:
-            for device in self.devices:
-                if device.touched:
-                    device.settle(now)
+        if self.next_time() > now:
+            self.settle(now)
+
+    def settle(self, now: int) -> None:
+        for device in self.devices:
+            if device.touched:
+                device.settle(now)
 
     # -- operations --------------------------------------------------------------------------------
 
@@ -251,7 +253,8 @@ class Engine:
         op, now = due.value, due.at_ns
         if self._planned[op] == now:
             self.start(op, now)
-        self.finish(now)
+        if self.next_time() > now:
+            self.settle(now)
 
     def start(self, op: int, now: int) -> None:
         """All dependencies of ``op`` are met: start it, and what may start at once after it."""
@@ -305,7 +308,8 @@ class Engine:
             return at_ns
         launched = host.start_of(launch)
         if launched != UNKNOWN:
-            return max(at_ns, launched + self.links.launch_lag_ns[op])
+            launched += self.links.launch_lag_ns[op]
+            return launched if launched > at_ns else at_ns
         if host.blocked_by == ~launch and self._launch_held[launch] == op:
             # the request has to be made first, and that is when the host gets there
             self._ready[op] = host.reached[launch] + self.links.launch_lag_ns[op]

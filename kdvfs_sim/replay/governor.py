@@ -29,6 +29,7 @@ class Governed:
         self._aim = row
         self._lock = row
         self._kinds: tuple[int, ...] = ()
+        self._paths: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._sensing = False
         self._moves = 0  # counts decisions; steps of an earlier one are void
 
@@ -57,7 +58,9 @@ class Governed:
         if target != self._aim:
             self._aim = target
             self._moves += 1
-            for delay_ns, row in moves(self._governor, self._states, self.row, target):
+            if (self.row, target) not in self._paths:
+                self._paths[self.row, target] = moves(self._governor, self._states, self.row, target)
+            for delay_ns, row in self._paths[self.row, target]:
                 engine.at(engine.now + delay_ns, CLOCKS, self._on_step, (self._moves, row))
         engine.finish(engine.now)
 

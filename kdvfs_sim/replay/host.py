@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kdvfs_sim.replay.links import HostLinks
+from kdvfs_sim.replay.phases import NEVER
 from kdvfs_sim.replay.program import LONG_AGO
 
 UNKNOWN: Final = LONG_AGO - 1  # a time that no dependency can give
@@ -34,6 +35,7 @@ class LiveHost:
         self._disturbed = bool(self._held)
         self.blocked_by = 0
         self._pending: dict[int, list[tuple[int, int]]] = {}
+        self._earliest = NEVER  # no pending delay concerns an action that starts by then
         self.ends = [UNKNOWN] * len(links.thread)
         self.roots = [UNKNOWN] * len(links.thread) + [UNKNOWN, UNKNOWN if self._held else 0]
         self._links = links
@@ -43,51 +45,41 @@ class LiveHost:
 
     def start_of(self, action: int) -> int:
         """When ``action`` starts, or UNKNOWN; ``blocked_by`` then says why."""
-        links, ends = self._links, self.ends
-        todo = [action] if self.starts[action] == UNKNOWN else []
-        while todo:
-            i = todo[-1]
-            before = links.prev_any[i]
-            if before < 0:
-                at = links.start_ns[i]
+        links, starts, ends = self._links, self.starts, self.ends
+        behind: list[int] = []  # actions that can be told when i has been
+        i = action
+        while starts[action] == UNKNOWN:
+            before, own = links.prev_any[i], links.prev_own[i]
+            if before >= 0 and ends[before] == UNKNOWN and self._end_of(before) == UNKNOWN:
+                missing = before
+            elif own >= 0 and ends[own] == UNKNOWN and self._end_of(own) == UNKNOWN:
+                missing = own
             else:
-                end = ends[before]
-                if end == UNKNOWN:
-                    end = self._end_of(before)
-                    if end == UNKNOWN:
-                        if self.starts[before] != UNKNOWN or before in self.reached:
-                            return UNKNOWN
-                        todo.append(before)
-                        continue
-                at = end + links.gap_ns[i]
-            own = links.prev_own[i]
-            if own >= 0:
-                end = ends[own]
-                if end == UNKNOWN:
-                    end = self._end_of(own)
-                    if end == UNKNOWN:
-                        if self.starts[own] != UNKNOWN or own in self.reached:
-                            return UNKNOWN
-                        todo.append(own)
-                        continue
-                if end > at:
-                    at = end
-            if self._disturbed:
-                at = self._delayed(i, at)
-            todo.pop()
-            if i in self._held:
-                self.reached[i] = at
-                self.blocked_by = ~i
-                if i == action:
-                    return UNKNOWN
-            else:
-                self._foretold.append(i)
-                self.starts[i] = at
-                if links.awaits[i] < 0:
-                    ends[i] = at + links.length_ns[i]
-                    if not self._disturbed:
-                        self.roots[i] = ends[i]
-        return self.starts[action]
+                at = links.start_ns[i] if before < 0 else ends[before] + links.gap_ns[i]
+                if own >= 0 and ends[own] > at:
+                    at = ends[own]
+                if at > self._earliest or i in self._delays:
+                    at = self._delayed(i, at)
+                if i in self._held:
+                    self.reached[i] = at
+                    self.blocked_by = ~i
+                    if i == action:
+                        return UNKNOWN
+                else:
+                    self._foretold.append(i)
+                    starts[i] = at
+                    if links.awaits[i] < 0:
+                        ends[i] = at + links.length_ns[i]
+                        if not self._disturbed:
+                            self.roots[i] = ends[i]
+                if behind:
+                    i = behind.pop()
+                continue
+            if starts[missing] != UNKNOWN or missing in self.reached:
+                return UNKNOWN
+            behind.append(i)
+            i = missing
+        return starts[action]
 
     def _end_of(self, action: int) -> int:
         """When an action ends whose end is not noted yet, or UNKNOWN."""
@@ -123,6 +115,7 @@ class LiveHost:
             self._delays[min(moved)] = self._delays.get(min(moved), 0) + delay_ns
         else:
             self._pending.setdefault(thread, []).append((moment_ns, delay_ns))
+            self._find_earliest()
         for i in void:
             self.starts[i] = self.ends[i] = UNKNOWN
             self.reached.pop(i, None)
@@ -134,13 +127,18 @@ class LiveHost:
         """When an action starts that would start at a time if nobody had made requests."""
         links = self._links
         at_ns += self._delays.get(action, 0)
-        if links.is_launch[action]:
-            pending = self._pending.get(links.thread[action], [])
-            while pending and pending[0][0] < at_ns:
-                delay_ns = pending.pop(0)[1]
-                self._delays[action] = self._delays.get(action, 0) + delay_ns
-                at_ns += delay_ns
+        pending = self._pending.get(links.thread[action]) if links.is_launch[action] else None
+        while pending and pending[0][0] < at_ns:
+            delay_ns = pending.pop(0)[1]
+            self._delays[action] = self._delays.get(action, 0) + delay_ns
+            at_ns += delay_ns
+        if pending == []:
+            del self._pending[links.thread[action]]
+            self._find_earliest()
         return at_ns
+
+    def _find_earliest(self) -> None:
+        self._earliest = min((pending[0][0] for pending in self._pending.values()), default=NEVER)
 
     @property
     def late(self) -> list[tuple[int, int, int]]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import Auto, Clocks
 from kdvfs_sim.core.errors import InputError
@@ -16,45 +20,58 @@ if TYPE_CHECKING:
 STEADY: Final = -1  # no governed row: the effective clocks follow from the request and the kernels
 
 
-class State(NamedTuple):
-    """One combination of requested clocks, clocks in force, running kinds and stall, met in a replay.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StateTable:
+    """The states met in a replay; a state is one combination of requested clocks, clocks in force, running
+    kinds and stall.
 
-    ``ratios``: scaled over recorded duration of each running kind. ``floor_w``: power with no
-    progress; ``increments_w``: what each running kind adds to it; ``power_w``: the device's.
+    (n_states,): ``requested`` and ``effective`` rows, ``n_running``, ``floor_w`` (power with no progress),
+    ``power_w`` (the device's). ``increments_w``: what each running kind adds to the floor, of state i
+    from ``first[i]`` on.
     """
 
-    requested: int
-    effective: int
-    ratios: tuple[float, ...]
-    floor_w: float
-    increments_w: tuple[float, ...]
-    power_w: float
+    requested: npt.NDArray[np.int64]
+    effective: npt.NDArray[np.int64]
+    n_running: npt.NDArray[np.int64]
+    floor_w: npt.NDArray[np.float64]
+    power_w: npt.NDArray[np.float64]
+    first: npt.NDArray[np.int64]
+    increments_w: npt.NDArray[np.float64]
 
 
 class Mode(dict[tuple[int, ...], tuple[int, tuple[float, ...]]]):
     """The states of one requested row, row in force, governed row (or STEADY) and stall: by the kinds
-    running the State's number and ratios, made when they are first met."""
+    running the state's number and each kind's scaled over recorded duration; made when first met."""
 
     def __init__(self, states: States, requested: int, row: int, governed: int, stalled: bool) -> None:
         self._states = states
-        self._key = (requested, row, governed, stalled)
+        self._requested, self._row, self._governed, self._stalled = requested, row, governed, stalled
 
     def __missing__(self, kinds: tuple[int, ...]) -> tuple[int, tuple[float, ...]]:
-        in_order = self._states.in_order
-        in_order.append(self._states.make(*self._key, kinds))
-        self[kinds] = found = (len(in_order) - 1, in_order[-1].ratios)
+        states = self._states
+        if self._governed != STEADY:
+            effective, ratios = self._governed, states.ratios(kinds, self._governed)
+        elif len(kinds) == 1:
+            effective, ratio = states.alone(kinds[0], self._row)
+            ratios = (ratio,)
+        else:
+            effective = states.resolve(kinds, self._row)
+            ratios = states.ratios(kinds, effective)
+        states.met.append((self._requested, effective, self._stalled, kinds))
+        self[kinds] = found = (len(states.met) - 1, ratios)
         return found
 
 
 class States:
-    """The states met in a replay, in order, and how a cost table makes them."""
+    """How a cost table gives states; ``met`` are those met: (requested row, effective row, stall, kinds)."""
 
     def __init__(self, costs: CostTable | None, kinds: Sequence[KernelKind], recorded: Clocks) -> None:
         self._kinds = kinds
         self._costs = costs
+        self._columns: dict[int, tuple[list[int], list[float]]] = {}
         self._resolved: dict[tuple[tuple[int, ...], int], int] = {}
         self.clocks = (recorded,) if costs is None else costs.clocks
-        self.in_order: list[State] = []
+        self.met: list[tuple[int, int, bool, tuple[int, ...]]] = []
         self._modes: dict[tuple[int, int, int, bool], Mode] = {}
         if costs is not None and costs.n_kinds < len(kinds):
             raise InputError(f"the cost table has {costs.n_kinds} kernel kinds, the trace {len(kinds)}")
@@ -66,18 +83,49 @@ class States:
             self._modes[key] = Mode(self, *key)
         return self._modes[key]
 
-    def make(self, requested: int, row: int, governed: int, stalled: bool, kinds: tuple[int, ...]) -> State:
-        effective = self.resolve(kinds, row) if governed == STEADY else governed
+    def table(self) -> StateTable:
+        """All states met, with their power."""
+        requested, effective, stalled, kinds = zip(*self.met, strict=True)
+        n_running = np.asarray([len(k) for k in kinds], dtype=np.int64)
+        row = np.asarray(effective, dtype=np.int64)
+        kind = np.asarray([k for of_state in kinds for k in of_state], dtype=np.int64)
+        state = np.repeat(np.arange(n_running.size), n_running)
+        floor_w: npt.NDArray[np.float64]
+        alone_w: npt.NDArray[np.float64]
         if self._costs is None:
-            unknown = (math.nan,) * len(kinds)
-            return State(requested, effective, (1.0,) * len(kinds), math.nan, unknown, math.nan)
-        power_w = self._costs.power_w
-        floor = float(self._costs.idle_power_w[effective])
-        increments = tuple([0.0 if stalled else float(power_w[k, effective]) - floor for k in kinds])
-        alone = len(kinds) == 1 and not stalled
-        power = float(power_w[kinds[0], effective]) if alone else floor + sum(increments)
-        ratios = tuple([self._ratio(k, kinds, effective) for k in kinds])
-        return State(requested, effective, ratios, floor, increments, power)
+            floor_w, alone_w = np.full(row.size, np.nan), np.full(kind.size, np.nan)
+        else:
+            floor_w, alone_w = self._costs.idle_power_w[row], self._costs.power_w[kind, row[state]]
+        stalls = np.asarray(stalled, dtype=bool)
+        increments_w = np.where(stalls[state], 0.0, alone_w - floor_w[state])
+        power_w: npt.NDArray[np.float64] = floor_w + np.bincount(state, increments_w, minlength=row.size)
+        single = (n_running == 1) & ~stalls  # known even where the idle device's power is not
+        power_w[single] = alone_w[single[state]]
+        return StateTable(
+            requested=np.asarray(requested, dtype=np.int64),
+            effective=row,
+            n_running=n_running,
+            floor_w=floor_w,
+            power_w=power_w,
+            first=np.concatenate(([0], np.cumsum(n_running))),
+            increments_w=increments_w,
+        )
+
+    def alone(self, kind: int, row: int) -> tuple[int, float]:
+        """Effective row and ratio of one kind running by itself while ``row`` is in force."""
+        costs = self._costs
+        if costs is None:
+            return row, 1.0
+        if row not in self._columns:
+            self._columns[row] = (costs.effective[:, row].tolist(), costs.ratio[:, row].tolist())
+        effective, ratio = self._columns[row]
+        if math.isnan(ratio[kind]):
+            return effective[kind], self._ratio(kind, (kind,), effective[kind])  # raises
+        return effective[kind], ratio[kind]
+
+    def ratios(self, kinds: tuple[int, ...], effective: int) -> tuple[float, ...]:
+        """Of each of the kinds running together at a row."""
+        return tuple([self._ratio(k, kinds, effective) for k in kinds])
 
     def resolve(self, kinds: tuple[int, ...], row: int) -> int:
         """The steady effective row while ``kinds`` run and ``row`` is in force.
@@ -129,7 +177,8 @@ class States:
 
     def _ratio(self, kind: int, kinds: tuple[int, ...], effective: int) -> float:
         costs = self._costs
-        assert costs is not None
+        if costs is None:
+            return 1.0
         recorded = self._recorded(kinds)
         if effective == recorded:
             return 1.0

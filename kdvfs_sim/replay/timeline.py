@@ -18,7 +18,7 @@ from kdvfs_sim.core.errors import InvariantError
 if TYPE_CHECKING:
     from kdvfs_sim.replay.device import Device
     from kdvfs_sim.replay.program import Program
-    from kdvfs_sim.replay.states import State, States
+    from kdvfs_sim.replay.states import States, StateTable
     from kdvfs_sim.replay.switcher import Change
 
 Int64s = npt.NDArray[np.int64]
@@ -54,25 +54,15 @@ class Timeline:
 
     program: Program
     clocks: tuple[Clocks, ...]
-    states: tuple[State, ...]
+    states: StateTable
     intervals_of: tuple[DeviceIntervals, ...]
     start_ns: Int64s
     end_ns: Int64s
     time_ns: int
 
     @cached_property
-    def _floor_w(self) -> Floats:
-        return np.asarray([s.floor_w for s in self.states])
-
-    @cached_property
-    def _power_w(self) -> Floats:
-        return np.asarray([s.power_w for s in self.states])
-
-    @cached_property
     def launch_energy_j(self) -> Floats:
         """(n_ops,): what each operation adds to the idle floor; NaN where its power is not known."""
-        first = np.cumsum([0, *(len(s.increments_w) for s in self.states)])
-        increments = np.asarray([w for s in self.states for w in s.increments_w])
         energy = np.zeros(self.program.n_ops)
         for d in self.intervals_of:
             if not d.member_op.size:
@@ -80,7 +70,7 @@ class Timeline:
             run = np.arange(d.member_op.size)
             is_first = np.concatenate(([True], d.member_interval[1:] != d.member_interval[:-1]))
             nth = run - np.maximum.accumulate(np.where(is_first, run, 0))
-            power = increments[first[d.state[d.member_interval]] + nth]
+            power = self.states.increments_w[self.states.first[d.state[d.member_interval]] + nth]
             seconds = (d.end_ns - d.start_ns)[d.member_interval] * 1e-9
             energy += np.bincount(d.member_op, power * seconds, minlength=energy.size)
         return energy
@@ -88,7 +78,7 @@ class Timeline:
     @cached_property
     def energy_j(self) -> float:
         """Energy of all devices from 0 to ``time_ns``; NaN where some power met is not known."""
-        return sum(self._integral(d, self._power_w) + d.extra_energy_j for d in self.intervals_of)
+        return sum(self._integral(d, self.states.power_w) + d.extra_energy_j for d in self.intervals_of)
 
     @staticmethod
     def _integral(d: DeviceIntervals, power_w: Floats) -> float:
@@ -99,10 +89,10 @@ class Timeline:
         if not math.isnan(self.energy_j):
             return ""
         for d in self.intervals_of:
-            for i in np.flatnonzero(np.isnan(self._power_w[d.state])).tolist():
+            for i in np.flatnonzero(np.isnan(self.states.power_w[d.state])).tolist():
                 kinds = {self.program.kinds[self.program.kind[op]].name for op in self._members(d, i)}
                 what = f"kernel kind {sorted(kinds)[0]!r}" if kinds else "the idle device"
-                return f"no power is known for {what} at {self.clocks[self.states[d.state[i]].effective]}"
+                return f"no power is known for {what} at {self.clocks[self.states.effective[d.state[i]]]}"
         raise InvariantError("replay: the energy is NaN though every power is known")
 
     @staticmethod
@@ -123,7 +113,7 @@ class Timeline:
                     f"replay: intervals of device {d.device} do not cover [0, {self.time_ns})"
                 )
         launches = float(self.launch_energy_j.sum())
-        floor = sum(self._integral(d, self._floor_w) for d in self.intervals_of)
+        floor = sum(self._integral(d, self.states.floor_w) for d in self.intervals_of)
         extra = sum(d.extra_energy_j for d in self.intervals_of)
         booked, total = launches + floor + extra, self.energy_j
         if not math.isnan(booked) and not math.isclose(booked, total, rel_tol=1e-9, abs_tol=1e-12):
@@ -170,13 +160,13 @@ class Timeline:
                 "end_ns": d.end_ns,
             }
             for what in ("requested", "effective"):
-                rows = np.asarray([getattr(s, what) for s in self.states], dtype=np.int64)[d.state]
-                columns[f"{what}_sm_mhz"] = self._mhz("sm_mhz").gather(rows)
-                columns[f"{what}_mem_mhz"] = self._mhz("mem_mhz").gather(rows)
-            columns["n_running"] = np.bincount(d.member_interval, minlength=d.state.size)
-            columns["power_w"] = self._power_w[d.state]
+                rows = getattr(self.states, what)[d.state]
+                columns[f"{what}_sm_mhz"] = self._mhz["sm_mhz"].gather(rows)
+                columns[f"{what}_mem_mhz"] = self._mhz["mem_mhz"].gather(rows)
+            columns["n_running"] = self.states.n_running[d.state]
+            columns["power_w"] = pl.Series(self.states.power_w[d.state]).fill_nan(None)
             parts.append(pl.DataFrame(columns))
-        return pl.concat(parts).with_columns(pl.col("power_w").fill_nan(None))
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
 
     @cached_property
     def switches(self) -> pl.DataFrame:
@@ -188,7 +178,7 @@ class Timeline:
                 "requested_ns": change.issued_ns,
                 "landed_ns": landed_ns,
                 **{
-                    f"{when}_{domain}": self._mhz(domain)[row]
+                    f"{when}_{domain}": self._mhz[domain][row]
                     for when, row in (("old", change.old), ("new", change.new))
                     for domain in ("sm_mhz", "mem_mhz")
                 },
@@ -204,23 +194,29 @@ class Timeline:
         schema |= {"host_call_ns": pl.Int64, "stall_ns": pl.Int64}
         return pl.DataFrame(rows, schema={**schema, "extra_energy_j": pl.Float64})
 
-    def _mhz(self, domain: str) -> pl.Series:
-        values = [getattr(c, domain) for c in self.clocks]
-        return pl.Series([None if isinstance(v, Auto) else v for v in values], dtype=pl.Int64)
+    @cached_property
+    def _mhz(self) -> dict[str, pl.Series]:
+        return {
+            domain: pl.Series(
+                [None if isinstance(mhz := getattr(c, domain), Auto) else mhz for c in self.clocks],
+                dtype=pl.Int64,
+            )
+            for domain in ("sm_mhz", "mem_mhz")
+        }
 
 
 def build_timeline(
     program: Program, states: States, devices: Sequence[Device], start_ns: list[int], end_ns: list[int]
 ) -> Timeline:
     """From the logs of a run. Raises InvariantError if they contradict one another."""
-    ends = np.asarray(end_ns, dtype=np.int64)
+    ends, table = np.asarray(end_ns, dtype=np.int64), states.table()
     time_ns = int(ends.max())
     timeline = Timeline(
         program=program,
         clocks=states.clocks,
-        states=tuple(states.in_order),
+        states=table,
         intervals_of=tuple(
-            _intervals(program.devices[device.index], device, states, time_ns) for device in devices
+            _intervals(program.devices[device.index], device, table, time_ns) for device in devices
         ),
         start_ns=np.asarray(start_ns, dtype=np.int64),
         end_ns=ends,
@@ -230,11 +226,11 @@ def build_timeline(
     return timeline
 
 
-def _intervals(number: int, device: Device, states: States, time_ns: int) -> DeviceIntervals:
+def _intervals(number: int, device: Device, states: StateTable, time_ns: int) -> DeviceIntervals:
     start = np.asarray(device.log_ns, dtype=np.int64)
     state = np.asarray(device.log_state, dtype=np.int64)
     member_op = np.asarray(device.log_ops, dtype=np.int64)
-    n_running = np.asarray([len(s.increments_w) for s in states.in_order], dtype=np.int64)[state]
+    n_running = states.n_running[state]
     end = np.append(start[1:], time_ns)
     lasts = end > start  # operations of no length leave states of no length
     member_op = member_op[np.repeat(lasts, n_running)]

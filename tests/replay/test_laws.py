@@ -82,7 +82,7 @@ def test_launches_idle_floor_and_switches_add_up(scene: Scene) -> None:
     floor = 0.0
     for d in timeline.intervals_of:
         for state, start, end in zip(d.state, d.start_ns, d.end_ns, strict=True):
-            floor += idle[timeline.clocks[timeline.states[state].effective]] * (end - start) * 1e-9
+            floor += idle[timeline.clocks[timeline.states.effective[state]]] * (end - start) * 1e-9
     extra = sum(d.extra_energy_j for d in timeline.intervals_of)
     check_close(result.metrics.energy_j, timeline.launches["energy_j"].sum() + floor + extra)
 

@@ -227,7 +227,7 @@ def test_a_timeline_that_contradicts_itself_is_our_bug() -> None:
     hole = replace(timeline.intervals_of[0], end_ns=timeline.intervals_of[0].end_ns - 1)
     with pytest.raises(InvariantError, match="do not cover"):
         replace(timeline, intervals_of=(hole,)).check()
-    wrong = [s._replace(power_w=s.power_w + 1) for s in timeline.states]
-    broken: Timeline = replace(timeline, states=tuple(wrong))
+    wrong = replace(timeline.states, power_w=timeline.states.power_w + 1)
+    broken: Timeline = replace(timeline, states=wrong)
     with pytest.raises(InvariantError, match="is not the total"):
         broken.check()
