@@ -22,8 +22,8 @@ class Device:
     """``running``: operations in progress. ``marks``: operations whose predecessor still has a part to
     make before they may start; that part passes like an operation of its own, in slot ``n_ops + op``.
 
-    ``log_ns``, ``log_state`` and ``log_ops`` are what happened: a State (its number) from a time on, and
-    the operations running in it, state after state.
+    ``log_ns``, ``log_state`` and ``log_ops`` are what happened: a state (its number in States) from a time
+    on, and the operations running in it, state after state.
     """
 
     __slots__ = (
@@ -152,10 +152,10 @@ class Device:
             ended = [running.pop()] if alone else self._pass_marks_and_end(now)
             if ended:
                 self.touched = True
-                if self.closed:
-                    self.switcher.some_ended(now)
                 for op in ended:
                     engine.ended(op, now)
+                if self.closed:
+                    self.switcher.some_ended(now)
         if engine.next_time() > now:
             engine.settle(now)
 
