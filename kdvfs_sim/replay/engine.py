@@ -260,6 +260,8 @@ class Engine:
         """All dependencies of ``op`` are met: start it, and what may start at once after it."""
         links = self.links
         while True:
+            # no longer planned, even if it is held now: nobody has to consider it again
+            self._planned[op] = NOT_YET
             device = self.device_of[op]
             anchored = self._anchored.get(op) if self._anchored else None
             if anchored and self.protocol.drains:
@@ -269,7 +271,6 @@ class Engine:
                 device.switcher.hold(op)
                 return
             self.start_ns[op] = now
-            self._planned[op] = NOT_YET
             device.running.append(op)
             device.touched = True
             if anchored:

@@ -58,6 +58,7 @@ def plan_requests(
         raise InputError(f"protocol {protocol.name!r} charges switches and needs a SwitchTable")
     if switching is not None and switching.n_clocks != costs.n_clocks:
         raise InputError(f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}")
+    latest: dict[tuple[int, int], int] = {}
     at_boundary = protocol.drains or not protocol.charged
     for number, request in enumerate(schedule.requests):
         where = f"schedule request {number}"
@@ -77,6 +78,13 @@ def plan_requests(
                 f"offset_ns is {request.offset_ns}; "
                 f"under {protocol.name!r} changes apply at the boundary, offset 0",
             )
+        if protocol.drains and request.launch < latest.get((request.device, request.stream), 0):
+            raise ScheduleError(
+                where,
+                f"launch {request.launch} is drained for after a later launch of stream {request.stream}; "
+                "order requests as their anchors run",
+            )
+        latest[request.device, request.stream] = request.launch
         row = costs.index(request.clocks)
         if not costs.requestable[row]:
             raise ScheduleError(
