@@ -238,6 +238,19 @@ def test_power_scaled_scales_energy_and_nothing_else(scene: Scene, factor: float
     check_close(None if energy is None else energy * factor, scaled.metrics.energy_j)
 
 
+@given(scenes(trace=traces(n_devices=2, overlaps=False, host=False)))
+def test_devices_that_share_nothing_do_not_disturb_each_other(scene: Scene) -> None:
+    trace = replace(scene.trace, waits=scene.trace.waits.clear())
+    both = run(scene, program=Program.from_trace(trace), boundary="one-shot").timeline
+    for device in trace.devices:
+        program = Program.from_trace(trace, device=device)
+        requests = tuple(r for r in scene.schedule.requests if r.device == device)
+        schedule = replace(scene.schedule, requests=requests)
+        alone = run(scene, program=program, schedule=schedule, boundary="one-shot").timeline
+        assert alone.start_ns.tolist() == both.start_ns[program.row].tolist()
+        assert alone.end_ns.tolist() == both.end_ns[program.row].tolist()
+
+
 # -- protocols ---------------------------------------------------------------------------------------------
 
 
