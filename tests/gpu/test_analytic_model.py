@@ -215,7 +215,7 @@ def test_a_memory_bound_gemm_runs_and_draws_as_a_copy_does() -> None:
     ]
     costs = cost_table(gpu, kinds, [1.2e5, 1.2e5, 1.7e6])
     assert costs.request_power_w[0, costs.auto] == pytest.approx(costs.request_power_w[1, costs.auto])
-    assert [costs.clocks[row].sm_mhz for row in costs.effective[:, costs.auto]] == [1980, 1980, 1485]
+    assert [costs.clocks[row].sm_mhz for row in costs.effective[:, costs.auto]] == [1980, 1980, 1500]
 
 
 def test_few_blocks_draw_little_and_are_not_capped() -> None:
@@ -228,7 +228,7 @@ def test_few_blocks_draw_little_and_are_not_capped() -> None:
     )
     np.testing.assert_allclose(above_idle / above_idle[-1], [1 / 132, 0.25, 0.5, 1.0, 1.0])
     assert costs.clocks[costs.effective[0, costs.auto]].sm_mhz == 1980
-    assert costs.clocks[costs.effective[3, costs.auto]].sm_mhz == 1485
+    assert costs.clocks[costs.effective[3, costs.auto]].sm_mhz == 1500
     assert "h200.occupancy" in costs.assumed
     assert "h200.occupancy" not in cost_table(gpu, kinds[3:], [1e5] * 2).assumed
 

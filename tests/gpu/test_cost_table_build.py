@@ -27,11 +27,11 @@ ALL_KINDS = [KernelKind(name=category, category=category) for category in CATEGO
 slugs = st.sampled_from(sorted(GPUS))
 # operator of h200/ops.json: category and a name as a recording has it
 OPERATORS: dict[str, tuple[Category, str]] = {
-    "qkv_fwd": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
+    "qkv_fwd": ("gemm", "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
     "proj_fwd": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
-    "fc_fwd": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
-    "fc2_fwd": ("gemm", "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
-    "qkv_dgrad": ("gemm", "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN"),
+    "fc_fwd": ("gemm", "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN"),
+    "fc2_fwd": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
+    "qkv_dgrad": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
     "qkv_wgrad": ("gemm", "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"),
     "fc_dgrad": ("gemm", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
     "fc_wgrad": ("gemm", "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NTN"),
@@ -60,8 +60,7 @@ def test_the_h200_runs_its_operators_at_the_clocks_and_powers_that_were_read(sha
         read = readings[name]
         clock = costs.clocks[costs.effective[i, costs.auto]].sm_mhz
         assert isinstance(clock, int)
-        # one operating point for all GEMMs: the nine read 1464 to 1561 MHz
-        assert clock == pytest.approx(read["clk_mean"], rel=0.05 if name == "proj_fwd" else 0.02), name
+        assert clock == pytest.approx(read["clk_mean"], rel=0.03), name
         # readings of instant power; windows were not aligned, good to about 7 %
         assert costs.request_power_w[i, costs.auto] == pytest.approx(read["inst_mean_W"], rel=0.03), name
         assert costs.duration_ns[i, costs.auto] == pytest.approx(read["us"] * 1e3)

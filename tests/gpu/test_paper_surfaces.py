@@ -244,7 +244,7 @@ def test_policies_against_all_choices(grid: tuple[int, int, int]) -> None:
     iteration = Iteration(
         time=rng.uniform(0.5, 2.0, (n_kernels, n_clocks)),
         energy=rng.uniform(0.5, 2.0, (n_kernels, n_clocks)),
-        auto=0,
+        row=0,
     )
     choices = [np.array(c) for c in np.ndindex(*(n_clocks,) * n_kernels)]
     sums = np.array([iteration.sums(c) for c in choices])

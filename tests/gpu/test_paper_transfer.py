@@ -27,7 +27,7 @@ def errors(shared: Path) -> pl.DataFrame:
     measured = pl.read_csv(shared / "paper_gpt3xl_3080ti" / "fig7_fig8_transfer.csv")
     points = transferred_points(ship.load())
     batch = measured["figure"].str.contains("batch")
-    assert [p.sizes.batch if b else p.sizes.degree for p, b in zip(points, batch, strict=True)] == list(
+    assert [p.sizes.n_sequences if b else p.sizes.n_gpus for p, b in zip(points, batch, strict=True)] == list(
         measured["x"]
     )
     return measured.select(
@@ -61,8 +61,8 @@ def test_the_prediction_beats_the_constant_guesses(errors: pl.DataFrame) -> None
 def test_absolute_times_and_energies_of_the_text() -> None:
     """With Table 1's clocks: batch 8 takes 1.12 s and 325 J, degree 4 1.8 s and 503 J."""
     for sizes, time_s, energy_j, close in (
-        (Sizes(batch=8), 1.12, 325, 0.03),
-        (Sizes(degree=4), 1.8, 503, 0.06),
+        (Sizes(n_sequences=8), 1.12, 325, 0.03),
+        (Sizes(n_gpus=4), 1.8, 503, 0.06),
     ):
         point = transfer(ship.load(), sizes)
         assert point.auto_time_s * (1 + point.time_pct / 100) == pytest.approx(time_s, rel=close)
@@ -78,10 +78,12 @@ def test_at_the_sizes_of_the_fit_only_the_luck_remains() -> None:
     assert point.energy_pct - parameters.luck_energy_pct == pytest.approx(-15.64, abs=0.15)
 
 
-@pytest.mark.parametrize("smaller", [Sizes(batch=8), Sizes(batch=1), Sizes(degree=4), Sizes(degree=16)])
+@pytest.mark.parametrize(
+    "smaller", [Sizes(n_sequences=8), Sizes(n_sequences=1), Sizes(n_gpus=4), Sizes(n_gpus=16)]
+)
 def test_less_work_takes_less_time_but_not_in_proportion(smaller: Sizes) -> None:
     whole, part = transfer(ship.load(), Sizes()), transfer(ship.load(), smaller)
-    share = smaller.batch / 40 / smaller.degree
+    share = smaller.n_sequences / 40 / smaller.n_gpus
     assert share < part.auto_time_s / whole.auto_time_s < 1
     assert part.auto_energy_j < whole.auto_energy_j
 
@@ -93,7 +95,7 @@ def test_the_luck_of_choosing_grows_with_the_noise(shared: Path) -> None:
     assert 0.002 < energy_noise < 0.008
     costs, n_calls = ship.cost_table(), ship.load().n_calls
     time = costs.duration_ns * n_calls[:, None]
-    true = Iteration(time=time, energy=time * costs.power_w, auto=costs.auto)
+    true = Iteration(time=time, energy=time * costs.power_w, row=costs.auto)
     assert selection_bias(true, 0.0, 0.0, n_draws=2) == pytest.approx((0.0, 0.0), abs=1e-9)
     bias = [selection_bias(true, time_noise, factor * energy_noise, n_draws=25)[1] for factor in (1, 2, 4)]
     assert 0.1 < bias[0] < bias[1] < bias[2]

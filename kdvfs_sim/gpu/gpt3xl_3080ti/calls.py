@@ -27,19 +27,19 @@ _BYTES_EACH: Final = 2
 class Sizes:
     """What an iteration works on: sequences in a batch, and over how many GPUs a layer is split."""
 
-    batch: int = BATCH
-    degree: int = 1
+    n_sequences: int = BATCH
+    n_gpus: int = 1
 
     @property
     def tokens(self) -> int:
-        return self.batch * TOKENS_PER_SEQUENCE
+        return self.n_sequences * TOKENS_PER_SEQUENCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One kernel. ``shape`` spells m, n and k of a matrix product: T tokens, D the width, Q, A and F what a
     GPU has of the columns of qkv, attention and the wide layer, V the vocabulary. Other kernels move
-    ``bytes_per_token``. ``split``: "sharded" work is divided among the GPUs of a layer, "whole" is not.
+    ``n_bytes_per_token``. ``split``: "sharded" work is divided among the GPUs of a layer, "whole" is not.
     """
 
     name: str
@@ -50,17 +50,17 @@ class Call:
     forward: bool
     shape: str = ""
     accumulates: bool = False
-    bytes_per_token: int = 0
-    flops_per_token: float = 0.0
+    n_bytes_per_token: int = 0
+    n_flops_per_token: float = 0.0
 
     def dims(self, sizes: Sizes) -> tuple[int, int, int]:
         """m, n, k. Only for a call with a shape."""
         of = {
             "T": sizes.tokens,
             "D": _WIDTH,
-            "Q": 3 * _WIDTH // sizes.degree,
-            "A": _WIDTH // sizes.degree,
-            "F": 4 * _WIDTH // sizes.degree,
+            "Q": 3 * _WIDTH // sizes.n_gpus,
+            "A": _WIDTH // sizes.n_gpus,
+            "F": 4 * _WIDTH // sizes.n_gpus,
             "V": _VOCABULARY,
         }
         m, n, k = (of[letter] for letter in self.shape)
@@ -69,14 +69,14 @@ class Call:
     def flops(self, sizes: Sizes) -> float:
         if self.shape:
             return 2.0 * math.prod(self.dims(sizes))
-        return self.flops_per_token * sizes.tokens / (sizes.degree if self.split == "sharded" else 1)
+        return self.n_flops_per_token * sizes.tokens / (sizes.n_gpus if self.split == "sharded" else 1)
 
     def bytes(self, sizes: Sizes) -> float:
         """The least traffic: every operand once."""
         if self.shape:
             m, n, k = self.dims(sizes)
             return float(_BYTES_EACH * (m * k + k * n + m * n))
-        return self.bytes_per_token * sizes.tokens / (sizes.degree if self.split == "sharded" else 1)
+        return self.n_bytes_per_token * sizes.tokens / (sizes.n_gpus if self.split == "sharded" else 1)
 
     def kind(self) -> KernelKind:
         """As a recording would hold it."""
@@ -106,8 +106,8 @@ def _batched(name: str, *, forward: bool = False) -> Call:
         split="sharded",
         n_calls=N_LAYERS,
         forward=forward,
-        bytes_per_token=20 * _WIDTH,
-        flops_per_token=2.0 * TOKENS_PER_SEQUENCE * _WIDTH,
+        n_bytes_per_token=20 * _WIDTH,
+        n_flops_per_token=2.0 * TOKENS_PER_SEQUENCE * _WIDTH,
     )
 
 
@@ -127,7 +127,7 @@ def _stream(
         split="sharded" if sharded else "whole",
         n_calls=n_calls,
         forward=forward,
-        bytes_per_token=round(widths * _WIDTH * _BYTES_EACH),
+        n_bytes_per_token=round(widths * _WIDTH * _BYTES_EACH),
     )
 
 

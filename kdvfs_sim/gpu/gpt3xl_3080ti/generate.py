@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         print(f"{name:30s} time {time_pct:+7.2f} %  energy {energy_pct:+7.2f} %")
     for point in transferred_points(parameters):
         print(
-            f"batch {point.sizes.batch:2d}, split over {point.sizes.degree:2d}: "
+            f"batch {point.sizes.n_sequences:2d}, split over {point.sizes.n_gpus:2d}: "
             f"time {point.time_pct:+6.2f} %  energy {point.energy_pct:+7.2f} %  "
             f"AUTO {point.auto_time_s:.4g} s {point.auto_energy_j:.4g} J"
         )
@@ -69,7 +69,7 @@ def make(published: Published, fitted: Fitted, out: Path) -> None:
     """Write parameters, cost table and residuals to a folder."""
     found = fitted.surfaces
     seconds, joules = (published.n_calls * each for each in (published.auto_time_s, published.auto_energy_j))
-    true = Iteration(time=found.time * seconds[:, None], energy=found.energy * joules[:, None], auto=AUTO_ROW)
+    true = Iteration(time=found.time * seconds[:, None], energy=found.energy * joules[:, None], row=AUTO_ROW)
     luck = selection_bias(true, *repeat_noise(published))
     ship.write_parameters(
         ship.Shipped(
@@ -167,7 +167,7 @@ def residuals(published: Published, found: Surfaces) -> pl.DataFrame:
 def priced(costs: CostTable, n_calls: np.ndarray) -> Iteration:
     """A cost table and call counts as totals over kernels."""
     time = costs.duration_ns * n_calls[:, None] * 1e-9
-    return Iteration(time=time, energy=time * costs.power_w, auto=costs.auto)
+    return Iteration(time=time, energy=time * costs.power_w, row=costs.auto)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ _SLOPES: Final = 400
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Iteration:
-    """(n_kernels, n_clocks): time and energy of all calls of a kernel; ``auto``: the row of reference."""
+    """(n_kernels, n_clocks): time and energy of all calls of a kernel; ``row``: that of AUTO."""
 
     time: Floats
     energy: Floats
-    auto: int
+    row: int
 
     def sums(self, choice: Rows) -> tuple[float, float]:
         """Total time and energy of a choice of one row for each kernel."""
@@ -33,24 +33,24 @@ class Iteration:
 
     def percent(self, choice: Rows) -> tuple[float, float]:
         """Time and energy of a choice against AUTO, in per cent."""
-        base = (self.time[:, self.auto].sum(), self.energy[:, self.auto].sum())
+        base = (self.time[:, self.row].sum(), self.energy[:, self.row].sum())
         time, energy = self.sums(choice)
         return 100.0 * (time / base[0] - 1.0), 100.0 * (energy / base[1] - 1.0)
 
     def local(self) -> Rows:
         """Least energy with no kernel slower than at AUTO."""
-        allowed = self.time <= self.time[:, self.auto, None]
+        allowed = self.time <= self.time[:, self.row, None]
         return _cheapest(np.where(allowed, self.energy, np.inf))
 
     def in_total(self) -> Rows:
         """Least energy with the sum no slower than at AUTO: the dual's choice or AUTO, slack spent."""
-        budget = float(self.time[:, self.auto].sum())
-        low, high = 0.0, 1e3 * float(self.energy[:, self.auto].sum()) / budget
+        budget = float(self.time[:, self.row].sum())
+        low, high = 0.0, 1e3 * float(self.energy[:, self.row].sum()) / budget
         for _ in range(_BISECTIONS):
             slope = (low + high) / 2.0
             fits = self.sums(_cheapest(self.energy + slope * self.time))[0] <= budget
             low, high = (low, slope) if fits else (slope, high)
-        starts = (_cheapest(self.energy + high * self.time), np.full(len(self.time), self.auto))
+        starts = (_cheapest(self.energy + high * self.time), np.full(len(self.time), self.row))
         found = [self._spend(start, budget) for start in starts if self.sums(start)[0] <= budget]
         return min(found, key=lambda choice: self.sums(choice)[1])
 
@@ -74,7 +74,7 @@ class Iteration:
 
     def edp_in_total(self) -> Rows:
         """Least product of the sums: it lies on the lower hull, where a multiplier finds it."""
-        scale = float(self.energy[:, self.auto].sum() / self.time[:, self.auto].sum())
+        scale = float(self.energy[:, self.row].sum() / self.time[:, self.row].sum())
         slopes = scale * np.geomspace(1e-2, 1e2, _SLOPES)
         choices = [_cheapest(self.energy + slope * self.time) for slope in slopes]
         return min(choices, key=lambda choice: np.prod(self.sums(choice)))

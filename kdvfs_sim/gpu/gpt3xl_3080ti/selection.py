@@ -49,7 +49,7 @@ def selection_bias(
         noisy = Iteration(
             time=true.time * (1.0 + time_noise * rng.standard_normal(true.time.shape)),
             energy=true.energy * (1.0 + energy_noise * rng.standard_normal(true.energy.shape)),
-            auto=true.auto,
+            row=true.row,
         )
         choice = noisy.in_total()
         draw[:] = np.subtract(true.percent(choice), noisy.percent(choice))

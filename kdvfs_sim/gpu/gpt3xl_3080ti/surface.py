@@ -116,14 +116,16 @@ class Kernels:
     work_w: Floats
     traffic_w: Floats
     cap_w: Floats
-    ramp_time: Floats | float = 0.0
+    ramp_time: Floats | None = None
 
     def at(self, board: Board, sm_mhz: Floats, memory: Rows) -> tuple[Floats, Floats]:
         """Times and powers, (n_kernels, n), at SM clocks (n_kernels, n) and memory requests (n,)."""
         sm_slowdown = self.auto_sm_mhz[:, None] / sm_mhz
         memory_slowdown = TOP_MEMORY_MHZ / (board.efficiency[memory] * _MEMORY_MHZ[memory])
         time = p_norm(self.sm_time[:, None] * sm_slowdown, self.memory_time[:, None] * memory_slowdown, 4.0)
-        time += self.fixed_time[:, None] + np.asarray(self.ramp_time).reshape(-1, 1) * sm_slowdown
+        time += self.fixed_time[:, None]
+        if self.ramp_time is not None:
+            time += self.ramp_time[:, None] * sm_slowdown
         squared = board.voltage_squared(sm_mhz)
         follows_clock = self.clock_w[:, None] * squared * sm_mhz / 1000.0
         follows_time = (self.work_w[:, None] * squared + self.traffic_w[:, None]) / time

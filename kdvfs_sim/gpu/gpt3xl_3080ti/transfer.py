@@ -112,6 +112,6 @@ def _tiles(call: Call, sizes: Sizes) -> tuple[int, int]:
 
 def transferred_points(shipped: Shipped) -> tuple[Transferred, ...]:
     """The twelve points that the paper measured: seven batch sizes, five degrees."""
-    sizes = [Sizes(batch=batch) for batch in (1, 2, 4, 8, 16, 32, 40)]
-    sizes += [Sizes(degree=degree) for degree in (1, 2, 4, 8, 16)]
+    sizes = [Sizes(n_sequences=batch) for batch in (1, 2, 4, 8, 16, 32, 40)]
+    sizes += [Sizes(n_gpus=degree) for degree in (1, 2, 4, 8, 16)]
     return tuple(transfer(shipped, size) for size in sizes)
