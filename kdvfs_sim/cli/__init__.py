@@ -19,6 +19,8 @@ def main(argv: list[str] | None = None) -> None:
     from kdvfs_sim.cli.app import build
 
     try:
+        if sys.stdout is None:  # closed by the caller
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         result = build()(args=argv, prog_name="kdvfs", standalone_mode=False)
         sys.stdout.flush()
     except KdvfsError as error:
@@ -27,6 +29,10 @@ def main(argv: list[str] | None = None) -> None:
         # the reader of our output went away (kdvfs ... | head): not an error of ours
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # every file of ours is written and read under its own name: what is left is stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _fail(f"stdout: cannot be written ({error.strerror or error})", 3)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
     except Exception as error:

@@ -6,7 +6,8 @@ import json
 import math
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,3 +43,15 @@ def working(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def steps(what: str) -> Callable[[str], None]:
+    """Says each step of long work on stderr, from the second second on."""
+    begin = time.monotonic()
+
+    def step(text: str) -> None:
+        elapsed_s = time.monotonic() - begin
+        if elapsed_s > 1.0:
+            say(f"{what}: {text} ({elapsed_s:.0f} s so far)")
+
+    return step

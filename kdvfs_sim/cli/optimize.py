@@ -16,11 +16,11 @@ from kdvfs_sim.cli.options import (
     RecordedClocksOption,
     TraceArgument,
     boundary_from,
+    node_power_from,
     out_dir,
     protocol_name,
     recorded_from,
 )
-from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.units import parse_percent
 
 INFEASIBLE = 4
@@ -43,6 +43,14 @@ def command(
     protocol: Annotated[
         str, typer.Option("--protocol", metavar="P", help="free, drain, follow, lookahead, or all.")
     ] = "all",
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="NAMES",
+            help="Policies beside the baselines: common, all, or names such as launch,kind,'launch edp'.",
+        ),
+    ] = "common",
     boundary: BoundaryOption = None,
     device: DeviceOption = None,
     node_power: NodePowerOption = 0.0,
@@ -62,11 +70,11 @@ def command(
 
     Example: kdvfs optimize h200_gpt3xl_layer_train --slack 0.6% --out-dir out
     """
-    from kdvfs_sim.cli.console import print_json, say, working
+    from kdvfs_sim.cli.console import print_json, say, steps, working
     from kdvfs_sim.core.switching import PROTOCOLS
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
-    from kdvfs_sim.study.equal_slack import Budget, equal_slack
+    from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.trace.readers import read_trace
 
@@ -76,17 +84,18 @@ def command(
     )
     names = list(PROTOCOLS) if protocol == "all" else [protocol_name(protocol)]
     edge = boundary_from(boundary or "periodic")
+    node_power = node_power_from(node_power)
+    plans = plans_from(policy)
     target = None if folder is None else out_dir(folder)
     if target is not None:
         check_targets(target)
-    if node_power < 0:
-        raise UsageError(f"--node-power {node_power}: at least 0 W")
     with working(f"reading {trace} ..."):
         recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
     with working("building the models (compiling on the first run) ..."):
         scene = build_scene(recording, gpu=gpu, boundary=edge, device=device, node_power_w=node_power)
-    with working("optimizing (compiling on the first run) ..."):
-        table = equal_slack(scene, budget=budget, protocols=names, seed=seed)
+    table = equal_slack(
+        scene, budget=budget, protocols=names, plans=plans, seed=seed, progress=steps("optimizing")
+    )
     settings = {
         "trace": recording.source,
         "gpu": scene.gpu.slug,

@@ -41,10 +41,10 @@ DeviceOption: TypeAlias = Annotated[
 ]
 NodePowerOption: TypeAlias = Annotated[
     float,
-    typer.Option(
-        "--node-power", metavar="W", min=0.0, help="Power of the rest of the node, drawn while it runs."
-    ),
+    typer.Option("--node-power", metavar="W", help="Power of the rest of the node, drawn while it runs."),
 ]
+
+MAX_NODE_W = 100_000
 
 
 def clocks_from(text: str, option: str) -> Clocks:
@@ -69,6 +69,13 @@ def protocol_name(text: str) -> str:
     if text in PROTOCOLS:
         return text
     raise UsageError(f"--protocol {text!r}: one of {', '.join(PROTOCOLS)} is right")
+
+
+def node_power_from(node_power_w: float) -> float:
+    """Raises UsageError."""
+    if not 0 <= node_power_w <= MAX_NODE_W:
+        raise UsageError(f"--node-power {node_power_w}: write the watts of one node, from 0 to {MAX_NODE_W}")
+    return node_power_w
 
 
 def recorded_from(text: str | None) -> Clocks | None:

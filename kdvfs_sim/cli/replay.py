@@ -17,6 +17,7 @@ from kdvfs_sim.cli.options import (
     TraceArgument,
     boundary_from,
     clocks_from,
+    node_power_from,
     protocol_name,
     recorded_from,
 )
@@ -58,9 +59,9 @@ def command(
     """
     from kdvfs_sim.cli.console import print_json, working
     from kdvfs_sim.core.files import refuse_foreign
-    from kdvfs_sim.core.schedule_file import read_schedule
+    from kdvfs_sim.core.schedule_file import read_about, read_schedule
     from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
-    from kdvfs_sim.report.replay_page import replay_json, replay_lines
+    from kdvfs_sim.report.replay_page import replay_json, replay_lines, schedule_notes
     from kdvfs_sim.study.single import replay_at_recorded, replay_on_gpu
     from kdvfs_sim.trace.readers import read_trace
 
@@ -72,6 +73,7 @@ def command(
     plan = None if schedule is None else read_schedule(schedule)
     name = protocol_name(protocol) if protocol else (plan.protocol if plan else "free")
     edge = boundary_from(boundary or (plan.boundary if plan else "periodic"))
+    node_power = node_power_from(node_power)
     if timeline is not None:
         refuse_foreign(timeline, is_timeline_file, "a timeline")
     with working(f"reading {trace} ..."):
@@ -93,10 +95,11 @@ def command(
             )
     if timeline is not None:
         write_perfetto(result.run.timeline, timeline, title=f"{recording.source}")
+    notes = [] if schedule is None else schedule_notes(read_about(schedule), recording.source, gpu)
     if json:
-        print_json(replay_json(result))
+        print_json({**replay_json(result), "notes": notes})
     else:
-        for line in replay_lines(result):
+        for line in (*replay_lines(result), *(f"note: {note}" for note in notes)):
             typer.echo(line)
         if timeline is not None:
             typer.echo(f"written: {timeline} (open it at ui.perfetto.dev)")

@@ -88,6 +88,12 @@ def read_schedule(path: Path) -> Schedule:
     return Schedule(requests=requests, protocol=protocol, boundary=boundary)
 
 
+def read_about(path: Path) -> dict[str, Any]:
+    """What the writer noted beside the requests: trace, GPU, policy; {} if nothing usable is there."""
+    about = json.loads(path.read_bytes()).get("about")
+    return about if isinstance(about, dict) else {}
+
+
 def _request(entry: Any, where: str) -> ClockRequest:
     if not isinstance(entry, dict):
         raise ScheduleError(where, f"{entry!r} is not an object with launch and clocks")

@@ -6,6 +6,7 @@ import math
 
 from kdvfs_sim.core.errors import UsageError
 
+MAX_PERCENT = 10_000
 _NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
@@ -16,8 +17,8 @@ def parse_percent(text: str, option: str = "--slack") -> float:
         value = float(number)
     except ValueError:
         raise UsageError(f"{option} {text!r} is not a percentage; write for example 0.6%") from None
-    if not math.isfinite(value) or value < 0:
-        raise UsageError(f"{option} {text!r}: a finite percentage of at least 0 is right")
+    if not 0 <= value <= MAX_PERCENT:
+        raise UsageError(f"{option} {text!r}: write a percentage from 0 to {MAX_PERCENT}")
     return value
 
 

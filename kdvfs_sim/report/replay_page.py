@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from kdvfs_sim.core.units import format_duration
@@ -39,6 +40,22 @@ def replay_lines(result: SingleReplay) -> Iterator[str]:
         yield f"note: {flag}"
     if result.assumed and metrics.energy_j is not None:
         yield f"rests on {len(result.assumed)} assumed numbers (--json lists them)"
+
+
+def schedule_notes(about: dict[str, Any], source: str, gpu: str | None) -> list[str]:
+    """What a schedule file says of itself that bears on this replay."""
+    notes = []
+    share = about.get("share_of_iterations")
+    if isinstance(share, float):
+        notes.append(
+            f"this schedule is for {share:.1%} of the iterations of a mix; the other file has the rest"
+        )
+    made_for = about.get("trace")
+    if isinstance(made_for, str) and Path(made_for).name != Path(source).name:
+        notes.append(f"this schedule was made for {Path(made_for).name}")
+    if gpu is not None and about.get("gpu") not in (None, gpu):
+        notes.append(f"this schedule was made for GPU {about['gpu']}")
+    return notes
 
 
 def _against(pct: float | None) -> str:

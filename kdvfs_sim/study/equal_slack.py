@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
-from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
@@ -45,7 +45,21 @@ PLANS: Final = (
     Plan(granularity="launch", aggregation="local"),
     Plan(granularity="launch"),
     Plan(granularity="launch", minimize="edp"),
+    Plan(granularity="launch", minimize="ed2p"),
 )
+COMMON: Final = tuple(plan for plan in PLANS if plan.name in ("kind", "launch local", "launch"))
+
+
+def plans_from(text: str) -> tuple[Plan, ...]:
+    """``common``, ``all``, or names of PLANS separated by commas. Raises UsageError."""
+    if text in ("common", "all"):
+        return COMMON if text == "common" else PLANS
+    by_name = {plan.name: plan for plan in PLANS}
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"--policy {name!r}: one of common, all, {', '.join(by_name)} is right")
+    return tuple(by_name[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +134,7 @@ def equal_slack(
     *,
     budget: Budget,
     protocols: Sequence[str],
-    plans: Iterable[Plan] = PLANS,
+    plans: Iterable[Plan] = COMMON,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> EqualSlack:

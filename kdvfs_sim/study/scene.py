@@ -208,8 +208,12 @@ def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None
     slug = match_device(name) if name else None
     if slug is not None:
         return slug, ""
-    what = f"GPU {name!r}, which is not in the catalogue" if name else "a GPU that the file does not name"
-    return None, f"recorded on {what}; name one with --gpu (see kdvfs gpus)"
+    if not name:
+        return None, "recorded on a GPU that the file does not name; name it with --gpu (see kdvfs gpus)"
+    return None, (
+        f"recorded on {name!r}, which is not in the catalogue; write a TOML entry for it and give that with "
+        "--gpu (docs/how-to/another-gpu.md)"
+    )
 
 
 def _gpus(trace: Trace, wanted: str | None, device: int | None) -> tuple[GpuFacts, GpuFacts]:

@@ -60,6 +60,8 @@ def read_trace(path_or_name: str | Path, *, recorded_clocks: Clocks | None = Non
 
 def _find(path_or_name: str | Path) -> Path:
     path = Path(path_or_name)
+    if not str(path_or_name):
+        raise InputError("an empty name is no recording")
     try:
         if path.is_file():
             if path.stat().st_size == 0:
