@@ -101,7 +101,7 @@ def test_malformed_clocks_are_a_usage_error(kdvfs: Run, clocks: str) -> None:
     assert_refused(kdvfs("replay", LAYER, "--clocks", clocks), 2, "--clocks")
 
 
-@pytest.mark.parametrize("slack", ["abc", "-1%", "nan", "inf", "%", ""])
+@pytest.mark.parametrize("slack", ["abc", "-1%", "nan", "inf", "1e308%", "%", ""])
 def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: str) -> None:
     outcome = kdvfs(*arguments("optimize", LAYER, tmp_path), f"--slack={slack}")
     assert_refused(outcome, 2, "--slack")
@@ -110,7 +110,15 @@ def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: s
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--protocol", "teleport"), ("--boundary", "forever"), ("--energy-budget", "most"), ("--nonsense", "1")],
+    [
+        ("--protocol", "teleport"),
+        ("--boundary", "forever"),
+        ("--energy-budget", "most"),
+        ("--policy", "best"),
+        ("--node-power", "inf"),
+        ("--node-power", "1e300"),
+        ("--nonsense", "1"),
+    ],
 )
 def test_a_malformed_option_is_a_usage_error(kdvfs: Run, option: str, value: str) -> None:
     assert_refused(kdvfs("optimize", LAYER, option, value), 2, option)

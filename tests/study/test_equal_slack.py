@@ -6,8 +6,10 @@ import math
 
 import pytest
 
+from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.switching import PROTOCOLS
-from kdvfs_sim.study.equal_slack import BASELINES, Budget, EqualSlack, Plan, equal_slack
+from kdvfs_sim.study.equal_slack import BASELINES, Budget, EqualSlack, Plan, equal_slack, plans_from
+from kdvfs_sim.study.equal_slack import PLANS as PLANS_KNOWN
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error
 from kdvfs_sim.trace.readers import read_trace
@@ -121,3 +123,11 @@ def test_one_shot_pays_the_first_change_and_has_no_mix(layer: Scene) -> None:
     by_name = {row.name: row for row in rows}
     assert by_name["static-mix"].status == "not applicable"
     assert by_name["static"].energy_pct == pytest.approx(0.0, abs=1e-9)  # 25 ms for a trace of 29 ms
+
+
+def test_policies_are_named_on_the_command_line_as_in_the_table() -> None:
+    assert plans_from("all") == PLANS_KNOWN
+    assert set(plans_from("common")) < set(PLANS_KNOWN)
+    assert [plan.name for plan in plans_from("launch, launch edp")] == ["launch", "launch edp"]
+    with pytest.raises(UsageError, match="launch local"):
+        plans_from("launch,best")
