@@ -105,11 +105,19 @@ def test_free_switching_finds_the_optimum_or_a_mix_below_it(problem: Problem) ->
         assert energy(answer) >= best * (1 - ROUNDING)
 
 
-@given(problems())
+@given(problems(protocols=(FREE, DRAIN)))
 def test_the_bound_is_never_above_what_can_be_had(problem: Problem) -> None:
     answer = solve(problem, seed=0)
     assert answer.lower_bound is not None
     assert answer.lower_bound <= best_by_trying_all(problem) * (1 + ROUNDING)
+
+
+@given(problems())
+def test_the_bound_is_never_above_the_answer(problem: Problem) -> None:
+    # under follow and lookahead a bound speaks of requests made at boundaries, one change outstanding; trying
+    # all assignments would also try requests that wait for one another and land anywhere
+    answer = solve(problem, seed=0)
+    assert answer.lower_bound is not None
     assert answer.lower_bound <= energy(answer) * (1 + ROUNDING)
 
 

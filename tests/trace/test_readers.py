@@ -84,7 +84,7 @@ def test_missing() -> None:
 
 def test_not_a_file(tmp_path: Path) -> None:
     assert "is a folder" in refusal(tmp_path)
-    assert "is a folder" in refusal("")
+    assert "an empty name" in refusal("")
     (tmp_path / "empty").touch()
     assert "is empty" in refusal(tmp_path / "empty")
     os.mkfifo(tmp_path / "pipe")
