@@ -22,13 +22,13 @@ def command(
     """
     from kdvfs_sim.cli.console import print_json, working
     from kdvfs_sim.report.trace_page import summary_json, summary_lines
+    from kdvfs_sim.study.workload import read_workload
     from kdvfs_sim.trace.parquet import check_target, write_parquet
-    from kdvfs_sim.trace.readers import read_trace
 
     clocks = recorded_from(recorded_clocks)
     check_target(output)
     with working(f"reading {trace} ..."):
-        recording = read_trace(trace, recorded_clocks=clocks)
+        recording = read_workload(trace, recorded_clocks=clocks).trace
     write_parquet(recording, output)
     if json:
         print_json(summary_json(recording))

@@ -16,11 +16,11 @@ def command(
     """
     from kdvfs_sim.cli.console import print_json, working
     from kdvfs_sim.report.trace_page import inspect_json, inspect_lines
-    from kdvfs_sim.trace.readers import read_trace
+    from kdvfs_sim.study.workload import read_workload
 
     clocks = recorded_from(recorded_clocks)
     with working(f"reading {trace} ..."):
-        recording = read_trace(trace, recorded_clocks=clocks)
+        recording = read_workload(trace, recorded_clocks=clocks).trace
     if json:
         print_json(inspect_json(recording))
     else:

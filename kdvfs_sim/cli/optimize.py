@@ -76,7 +76,7 @@ def command(
     from kdvfs_sim.report.results import check_targets, write_results
     from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
     from kdvfs_sim.study.scene import build_scene
-    from kdvfs_sim.trace.readers import read_trace
+    from kdvfs_sim.study.workload import read_workload
 
     budget = Budget(
         slack_pct=parse_percent(slack),
@@ -90,14 +90,21 @@ def command(
     if target is not None:
         check_targets(target)
     with working(f"reading {trace} ..."):
-        recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
+        workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
     with working("building the models (compiling on the first run) ..."):
-        scene = build_scene(recording, gpu=gpu, boundary=edge, device=device, node_power_w=node_power)
+        scene = build_scene(
+            workload.trace,
+            costs=workload.costs,
+            gpu=gpu,
+            boundary=edge,
+            device=device,
+            node_power_w=node_power,
+        )
     table = equal_slack(
         scene, budget=budget, protocols=names, plans=plans, seed=seed, progress=steps("optimizing")
     )
     settings = {
-        "trace": recording.source,
+        "trace": workload.trace.source,
         "gpu": scene.gpu.slug,
         "budget": str(budget),
         "slack_pct": budget.slack_pct,

@@ -63,7 +63,7 @@ def command(
     from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
     from kdvfs_sim.report.replay_page import replay_json, replay_lines, schedule_notes
     from kdvfs_sim.study.single import replay_at_recorded, replay_on_gpu
-    from kdvfs_sim.trace.readers import read_trace
+    from kdvfs_sim.study.workload import read_workload
 
     if clocks is not None and schedule is not None:
         raise UsageError("give --clocks or --schedule, not both")
@@ -77,13 +77,13 @@ def command(
     if timeline is not None:
         refuse_foreign(timeline, is_timeline_file, "a timeline")
     with working(f"reading {trace} ..."):
-        recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
+        workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
     with working("replaying ..."):
         if wanted is None and plan is None:
-            result = replay_at_recorded(recording, gpu=gpu, device=device, node_power_w=node_power)
+            result = replay_at_recorded(workload, gpu=gpu, device=device, node_power_w=node_power)
         else:
             result = replay_on_gpu(
-                recording,
+                workload,
                 gpu=gpu,
                 clocks=wanted,
                 schedule=plan,
@@ -94,8 +94,8 @@ def command(
                 node_power_w=node_power,
             )
     if timeline is not None:
-        write_perfetto(result.run.timeline, timeline, title=f"{recording.source}")
-    notes = [] if schedule is None else schedule_notes(read_about(schedule), recording.source, gpu)
+        write_perfetto(result.run.timeline, timeline, title=f"{workload.trace.source}")
+    notes = [] if schedule is None else schedule_notes(read_about(schedule), workload.trace.source, gpu)
     if json:
         print_json({**replay_json(result), "notes": notes})
     else:

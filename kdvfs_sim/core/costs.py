@@ -107,7 +107,8 @@ class CostTable:
                     abs(a - b) if a != b else 0.0 for a, b in zip(c.sort_key, clocks.sort_key, strict=True)
                 ),
             )
-            raise UnsupportedClocksError(str(clocks), "this cost table", str(nearest)) from None
+            where = self.source or "this cost table"
+            raise UnsupportedClocksError(str(clocks), where, str(nearest)) from None
 
     def with_node_power(self, node_power_w: float) -> CostTable:
         """The same table with the rest of the node's power added to every state."""

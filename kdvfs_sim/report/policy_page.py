@@ -45,7 +45,7 @@ def show_policies(table: EqualSlack) -> None:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("protocol")
     grid.add_column("policy")
-    for heading in ("time %", "energy %", "energy % range", "switches", "at best %", "gap %"):
+    for heading in ("time %", "energy %", "energy % range", "dynamic", "switches", "at best %", "gap %"):
         grid.add_column(heading, justify="right", no_wrap=True)
     grid.add_column("status")
     last = ""
@@ -69,6 +69,11 @@ def notes(table: EqualSlack) -> list[str]:
         "range: the same schedule when assumed numbers take the ends of their ranges. "
         "at best: no schedule of this policy can save more (a proved bound)."
     ]
+    if any(row.dynamic_pct is not None for row in table.rows):
+        lines.append(
+            "dynamic: by how many points time/energy move when schedule and AUTO are both replayed under the "
+            "GPU's lagging governor instead of an ideal one."
+        )
     lines += [f"note: {flag}" for flag in table.flags]
     assumed = sorted({name for row in table.rows for name in row.assumed})
     if assumed:
@@ -87,11 +92,20 @@ def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
         _signed(row.time_pct),
         _signed(row.energy_pct),
         energy_range,
+        _dynamic(row),
         "" if row.n_switches is None else f"{row.n_switches:g}",
         _signed(row.lower_bound_pct),
         "" if row.gap_pct is None else f"{row.gap_pct:.3f}",
         status,
     ]
+
+
+def _dynamic(row: PolicyRow) -> str:
+    """By how many points time and energy differ when the governor lags as measured."""
+    if row.dynamic_pct is None or row.time_pct is None or row.energy_pct is None:
+        return ""
+    time_pct, energy_pct = row.dynamic_pct
+    return f"{_signed(time_pct - row.time_pct)}/{_signed(energy_pct - row.energy_pct)}"
 
 
 def _signed(value: float | None) -> str:

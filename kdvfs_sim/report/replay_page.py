@@ -13,6 +13,7 @@ from kdvfs_sim.study.single import SingleReplay
 
 def replay_json(result: SingleReplay) -> dict[str, Any]:
     return {
+        "setting": result.setting,
         **metrics_json(result.run.metrics),
         "switching_s": result.run.metrics.switching_s,
         "time_pct": result.time_pct,
@@ -26,6 +27,7 @@ def replay_json(result: SingleReplay) -> dict[str, Any]:
 
 def replay_lines(result: SingleReplay) -> Iterator[str]:
     metrics, base = result.run.metrics, result.baseline
+    yield f"on      {result.setting}"
     yield f"time    {format_duration(metrics.time_s * 1e9)}{_against(result.time_pct)}"
     if metrics.energy_j is None:
         yield f"energy  unknown: {metrics.energy_reason}"

@@ -24,8 +24,9 @@ def summary_lines(trace: Trace) -> Iterator[str]:
     s = summary(trace)
     yield f"{trace.source or 'trace'} ({s.format}), GPU {trace.device_name or 'not named'}"
     yield (
-        f"{s.n_kernels} kernels of {s.n_names} names in {s.n_kinds} kinds on {s.n_kernel_streams} stream(s), "
-        f"{s.n_memcpy} copies, {s.n_memset} memory sets"
+        f"{_count(s.n_kernels, 'kernel')} of {_count(s.n_names, 'name')} in {_count(s.n_kinds, 'kind')} on "
+        f"{_count(s.n_kernel_streams, 'stream')}, {_count(s.n_memcpy, 'copy', 'copies')}, "
+        f"{_count(s.n_memset, 'memory set')}"
     )
     share = s.busy_union_ns / s.kernel_span_ns if s.kernel_span_ns else 0.0
     yield (
@@ -67,6 +68,10 @@ def inspect_lines(trace: Trace) -> Iterator[str]:
     yield f"{'longest kernels':<34}{'launches':>9}{'time':>12}{'share':>8}"
     for row in _by(trace, "name")[:TOP_KERNELS]:
         yield _line(row, "name")
+
+
+def _count(n: int, one: str, many: str = "") -> str:
+    return f"{n} {one if n == 1 else many or one + 's'}"
 
 
 def _line(row: dict[str, Any], column: str) -> str:

@@ -68,7 +68,8 @@ class PolicyRow:
 
     The ranges are those of the *same* schedule when the assumed numbers it leans on take the ends
     of their ranges; the schedule itself was chosen at the nominal ones. ``corners`` holds the
-    (time, energy) percentages behind them.
+    (time, energy) percentages behind them. ``dynamic_pct``: (time, energy) of the same schedule, it and
+    AUTO replayed under the GPU's dynamic governor; None where that is not known.
     """
 
     name: str
@@ -82,6 +83,7 @@ class PolicyRow:
     energy_pct: float | None = None
     time_pct_range: tuple[float, float] | None = None
     energy_pct_range: tuple[float, float] | None = None
+    dynamic_pct: tuple[float, float] | None = None
     n_switches: float | None = None
     lower_bound_pct: float | None = None
     gap_pct: float | None = None
@@ -121,12 +123,17 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualSlack:
-    """The table, and the AUTO run that its percentages refer to."""
+    """The table, and the AUTO run that its percentages refer to.
+
+    ``costs_given``: costs came as a table, without ends of what is believable; ranges then show what
+    assumed switching costs move, and nothing else.
+    """
 
     baseline: Metrics
     budget: Budget
     rows: tuple[PolicyRow, ...]
     flags: tuple[str, ...] = ()
+    costs_given: bool = False
 
 
 def equal_slack(
@@ -144,6 +151,10 @@ def equal_slack(
     """
     comparison = _Comparison(scene, budget, seed)
     flags = list(scene.flags)
+    if scene.governor is None:
+        flags.append(f"no replay under a dynamic governor: that of {scene.gpu.name} has not been measured")
+    if scene.costs["low"] is scene.costs["high"]:
+        flags.append("the cost table comes without ends of what is believable: ranges leave its error out")
     if not scene.chain.additive:
         flags.append(f"bounds leave out gaps that other clocks may change: {scene.chain.reason}")
     rows = [comparison.auto()]
@@ -154,7 +165,11 @@ def equal_slack(
             progress(f"{name}: {plan.name}")
             rows.append(comparison.policy(plan, scene.protocols[name]))
     return EqualSlack(
-        baseline=comparison.auto_at["nominal"], budget=budget, rows=tuple(rows), flags=tuple(flags)
+        baseline=comparison.auto_at["nominal"],
+        budget=budget,
+        rows=tuple(rows),
+        flags=tuple(flags),
+        costs_given=scene.costs["low"] is scene.costs["high"],
     )
 
 
@@ -167,6 +182,9 @@ class _Comparison:
         free = scene.protocols["free"]
         auto = static(AUTO_CLOCKS, scene, free)
         self.auto_at = {level: scene.replay(auto, free, costs=scene.costs[level]).metrics for level in LEVELS}
+        self.auto_dynamic = (
+            None if scene.governor is None else scene.replay(auto, free, governor=scene.governor).metrics
+        )
         base = self.auto_at["nominal"]
         if base.energy_j is None:
             raise InputError(f"nothing to compare with: {base.energy_reason}")
@@ -188,6 +206,7 @@ class _Comparison:
             energy_pct=0.0,
             time_pct_range=(0.0, 0.0),
             energy_pct_range=(0.0, 0.0),
+            dynamic_pct=None if self.auto_dynamic is None else (0.0, 0.0),
             n_switches=0,
             assumed=self.scene.costs["nominal"].assumed if energy["low"] != energy["high"] else (),
         )
@@ -207,9 +226,11 @@ class _Comparison:
                 continue
             metrics = self.scene.replay(choice.schedule, protocol, costs=choice.tables["nominal"]).metrics
             lock = f" and {choice.clocks}" if with_lock else ""
+            is_default = choice.limit_w == self.scene.power_limits_w[-1]
+            unchanged = ", the default: no lower limit saves more" if is_default else ""
             solution = Solution(
                 status="feasible",
-                message=f"{choice.limit_w:.0f} W{lock}",
+                message=f"{choice.limit_w:.0f} W{lock}{unchanged}",
                 schedule=choice.schedule,
                 metrics=metrics,
             )
@@ -296,14 +317,13 @@ class _Comparison:
         metrics = self._replayed(solution, protocol, tables)
         if metrics.energy_j is None:
             return PolicyRow(**{**common, "reason": metrics.energy_reason})
-        corners = {NOMINAL: self._pct(metrics, "nominal")}
+        corners = {NOMINAL: _pct(metrics, self.auto_at["nominal"])}
         switches = solution.schedule.requests[1:] or solution.alternate is not None
         levels = LEVELS if protocol.charged and switches else ("nominal",)
         for corner in ((model, level) for model in LEVELS for level in levels):
             if corner != NOMINAL:
-                corners[corner] = self._pct(
-                    self._evaluated(solution, self._judge(protocol, corner, tables)), corner[0]
-                )
+                run = self._evaluated(solution, self._judge(protocol, corner, tables))
+                corners[corner] = _pct(run, self.auto_at[corner[0]])
         times, energies = zip(*corners.values(), strict=True)
         costs = self.scene.costs["nominal"] if tables is None else tables["nominal"]
         assumed = costs.assumed
@@ -316,6 +336,7 @@ class _Comparison:
             energy_pct=corners[NOMINAL][1],
             time_pct_range=(min(times), max(times)),
             energy_pct_range=(min(energies), max(energies)),
+            dynamic_pct=self._under_dynamic(solution, protocol) if tables is None else None,
             n_switches=metrics.n_switches,
             lower_bound_pct=bound_pct,
             gap_pct=gap_pct,
@@ -329,6 +350,17 @@ class _Comparison:
         costs = None if tables is None else tables["nominal"]
         return self._evaluated(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
 
+    def _under_dynamic(self, solution: Solution, protocol: SwitchProtocol) -> tuple[float, float] | None:
+        """Time and energy when the governor lags as measured, in per cent of AUTO's under the same."""
+        governor, base = self.scene.governor, self.auto_dynamic
+        if governor is None or base is None:
+            return None
+
+        def replayed(schedule: Schedule) -> Metrics:
+            return self.scene.replay(schedule, protocol, governor=governor).metrics
+
+        return _pct(self._evaluated(solution, replayed), base)
+
     @staticmethod
     def _evaluated(solution: Solution, judge: Judge) -> Metrics:
         assert solution.schedule is not None
@@ -336,12 +368,6 @@ class _Comparison:
         if solution.alternate is None:
             return metrics
         return blend(metrics, judge(solution.alternate), solution.share)
-
-    def _pct(self, metrics: Metrics, model: Level) -> tuple[float, float]:
-        base = self.auto_at[model]
-        if metrics.energy_j is None or base.energy_j is None:
-            return (100 * (metrics.time_s / base.time_s - 1), float("nan"))
-        return (100 * (metrics.time_s / base.time_s - 1), 100 * (metrics.energy_j / base.energy_j - 1))
 
     def _bounds(
         self, solution: Solution, metrics: Metrics, objective: Objective
@@ -355,3 +381,11 @@ class _Comparison:
             100 * (bound / objective.value(base.time_s, base.energy_j) - 1),
             100 * (value - bound) / value if value else 0.0,
         )
+
+
+def _pct(metrics: Metrics, base: Metrics) -> tuple[float, float]:
+    """Time and energy in per cent of a baseline's; NaN for an energy that is not known."""
+    time_pct = 100 * (metrics.time_s / base.time_s - 1)
+    if metrics.energy_j is None or base.energy_j is None:
+        return time_pct, float("nan")
+    return time_pct, 100 * (metrics.energy_j / base.energy_j - 1)

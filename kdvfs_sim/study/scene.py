@@ -23,7 +23,7 @@ from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu, match_device
 from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import dynamic_governor, protocol_for, switching_model, tabulate
-from kdvfs_sim.gpu.transfer import transfer_cost_table
+from kdvfs_sim.gpu.transfer import Transfer, transfer_cost_table
 from kdvfs_sim.replay.fast import FastEvaluator
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
@@ -34,6 +34,7 @@ N_POWER_LIMITS: Final = 21
 MAX_CLOCKS: Final = 700  # switch tables, and the search in them, grow with the square
 
 Judge = Callable[[Schedule], Metrics]
+PowerTable = Callable[[Level, float | None], CostTable]  # None: the default limit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,7 +55,7 @@ class Scene:
     protocols: Mapping[str, SwitchProtocol]
     boundary: Boundary
     start: Clocks = AUTO_CLOCKS
-    power_table: Callable[[Level, float], CostTable] | None = None
+    power_table: PowerTable | None = None
     flags: tuple[str, ...] = ()
 
     @cached_property
@@ -127,6 +128,7 @@ def build_scene(
     trace: Trace,
     *,
     gpu: str | None = None,
+    costs: CostTable | None = None,
     boundary: Boundary = "periodic",
     device: int | None = None,
     start: Clocks = AUTO_CLOCKS,
@@ -134,71 +136,91 @@ def build_scene(
 ) -> Scene:
     """A trace on the GPU it was recorded on, or on another (a *transfer*, always flagged).
 
-    ``node_power_w`` is the rest of the node: it is drawn for as long as the run takes. Raises
-    UnknownGpuError, and InputError if the trace's GPU is needed and not in the catalogue, or if it
-    holds several devices and none is named.
+    ``costs``: a table measured or fitted for the kinds of this very trace, instead of the catalogue's
+    model; it cannot be transferred, and the catalogue gives the switching. ``node_power_w`` is the rest
+    of the node: it is drawn for as long as the run takes. Raises UnknownGpuError, and InputError if the
+    trace's GPU is needed and not in the catalogue, or if it holds several devices and none is named.
     """
     if device is None and len(trace.devices) > 1:
         raise InputError(f"{trace.source}: holds devices {list(trace.devices)}; name one with --device")
     program = Program.from_trace(trace, device=device)
     recorded_on, facts = _gpus(trace, gpu, device)
-    typical_ns = _typical_ns(program)
     flags = list(program.flags)
-    sm_clocks = _thinned(facts)
-    if sm_clocks is not None:
-        flags.append(f"only {len(sm_clocks)} of {len(facts.sm.values_mhz)} SM clocks are tried")
+    power_table: PowerTable | None = None
+    if costs is not None:
+        if recorded_on.slug != facts.slug:
+            raise InputError(
+                f"{trace.source}: its costs were published for {recorded_on.name} and cannot be "
+                f"transferred to {facts.name}; leave --gpu out"
+            )
+        levels = dict.fromkeys(LEVELS, costs.with_node_power(node_power_w))
+    else:
+        sm_clocks = _thinned(facts)
+        if sm_clocks is not None:
+            flags.append(f"only {len(sm_clocks)} of {len(facts.sm.values_mhz)} SM clocks are tried")
+        if recorded_on.slug != facts.slug:
+            flags.append(f"transfer from {recorded_on.name} to {facts.name}")
+        program, power_table = _modelled(
+            program, recorded_on, facts, trace.recorded_clocks, sm_clocks, node_power_w
+        )
+        levels = {level: power_table(level, None) for level in LEVELS}
+    return Scene(
+        trace=trace,
+        gpu=facts,
+        program=program,
+        chain=program.chain(levels["nominal"], stream=_busiest(program)),
+        costs=levels,
+        switching={level: tabulate(switching_model(facts, level), levels[level].clocks) for level in LEVELS},
+        protocols={name: protocol_for(facts, name) for name in PROTOCOLS},
+        boundary=boundary,
+        start=start,
+        power_table=power_table,
+        flags=tuple(flags),
+    )
+
+
+def _modelled(
+    program: Program,
+    recorded_on: GpuFacts,
+    facts: GpuFacts,
+    recorded: Clocks,
+    sm_clocks: tuple[int, ...] | None,
+    node_power_w: float,
+) -> tuple[Program, PowerTable]:
+    """The program with durations as on ``facts``, and its cost table by corner and power limit."""
+    typical_ns = _typical_ns(program)
+    kinds = program.kinds
     if recorded_on.slug == facts.slug:
 
-        def table(corner: Level = "nominal", power_limit_w: float | None = None) -> CostTable:
+        def table(corner: Level, power_limit_w: float | None) -> CostTable:
             costs = cost_table(
                 facts,
-                program.kinds,
+                kinds,
                 typical_ns,
-                recorded=trace.recorded_clocks,
+                recorded=recorded,
                 corner=corner,
                 power_limit_w=power_limit_w,
                 sm_clocks=sm_clocks,
             )
             return costs.with_node_power(node_power_w)
 
-    else:
-        flags.append(f"transfer from {recorded_on.name} to {facts.name}")
-        transfer = transfer_cost_table(
+        return program, table
+
+    def transfer(corner: Level, power_limit_w: float | None) -> Transfer:
+        return transfer_cost_table(
             facts,
-            program.kinds,
+            kinds,
             typical_ns,
             recorded_on=recorded_on,
-            recorded=trace.recorded_clocks,
+            recorded=recorded,
+            corner=corner,
+            power_limit_w=power_limit_w,
             sm_clocks=sm_clocks,
         )
-        program = _scaled(program, transfer.duration_scale)
 
-        def table(corner: Level = "nominal", power_limit_w: float | None = None) -> CostTable:
-            costs = transfer_cost_table(
-                facts,
-                program.kinds,
-                typical_ns,
-                recorded_on=recorded_on,
-                recorded=trace.recorded_clocks,
-                corner=corner,
-                power_limit_w=power_limit_w,
-                sm_clocks=sm_clocks,
-            ).costs
-            return costs.with_node_power(node_power_w)
-
-    costs = {level: table(level) for level in LEVELS}
-    return Scene(
-        trace=trace,
-        gpu=facts,
-        program=program,
-        chain=program.chain(costs["nominal"], stream=_busiest(program)),
-        costs=costs,
-        switching={level: tabulate(switching_model(facts, level), costs[level].clocks) for level in LEVELS},
-        protocols={name: protocol_for(facts, name) for name in PROTOCOLS},
-        boundary=boundary,
-        start=start,
-        power_table=table,
-        flags=tuple(flags),
+    return (
+        _scaled(program, transfer("nominal", None).duration_scale),
+        lambda corner, power_limit_w: transfer(corner, power_limit_w).costs.with_node_power(node_power_w),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import Boundary
@@ -13,14 +14,19 @@ from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
 from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene, catalogue_entry
-from kdvfs_sim.trace.table import Trace
+from kdvfs_sim.study.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SingleReplay:
-    """``baseline`` is the same trace at (AUTO, AUTO); None, with ``reason``, where there is no model."""
+    """``setting``: on which GPU, at which clocks or under which protocol, by which governor.
+
+    ``baseline`` is the same trace at (AUTO, AUTO) under the same governor; None, with ``reason``, where
+    there is no model.
+    """
 
     run: ReplayResult
+    setting: str
     baseline: Metrics | None
     reason: str = ""
     assumed: tuple[str, ...] = ()
@@ -40,21 +46,26 @@ class SingleReplay:
 
 
 def replay_at_recorded(
-    trace: Trace, *, gpu: str | None = None, device: int | None = None, node_power_w: float = 0.0
+    workload: Workload, *, gpu: str | None = None, device: int | None = None, node_power_w: float = 0.0
 ) -> SingleReplay:
     """The recorded clocks: the recorded times exactly, energy where the GPU is in the catalogue."""
-    entry, reason = (gpu, "") if gpu is not None else catalogue_entry(trace, device)
+    entry, reason = (gpu, "") if gpu is not None else catalogue_entry(workload.trace, device)
     if entry is None:
-        program = Program.from_trace(trace, device=device)
-        return SingleReplay(run=replay(program), baseline=None, reason=reason, flags=program.flags)
-    scene = build_scene(trace, gpu=entry, device=device, node_power_w=node_power_w)
+        program = Program.from_trace(workload.trace, device=device)
+        setting = f"{workload.trace.device_name or 'GPU not named'}, recorded clocks"
+        return SingleReplay(
+            run=replay(program), setting=setting, baseline=None, reason=reason, flags=program.flags
+        )
+    scene = build_scene(
+        workload.trace, costs=workload.costs, gpu=entry, device=device, node_power_w=node_power_w
+    )
     costs = scene.costs["nominal"]
     run = replay(scene.program, costs=costs, start=costs.clocks[costs.recorded])
-    return _compared(scene, run)
+    return _compared(scene, run, f"recorded clocks ({costs.clocks[costs.recorded]})")
 
 
 def replay_on_gpu(
-    trace: Trace,
+    workload: Workload,
     *,
     gpu: str | None = None,
     clocks: Clocks | None = None,
@@ -66,21 +77,37 @@ def replay_on_gpu(
     node_power_w: float = 0.0,
 ) -> SingleReplay:
     """Other clocks, or a schedule. Raises InputError for a GPU without a model or without a governor."""
-    scene = build_scene(trace, gpu=gpu, device=device, boundary=boundary, node_power_w=node_power_w)
+    scene = build_scene(
+        workload.trace,
+        costs=workload.costs,
+        gpu=gpu,
+        device=device,
+        boundary=boundary,
+        node_power_w=node_power_w,
+    )
     if dynamic and scene.governor is None:
         raise InputError(f"the governor of {scene.gpu.name} has not been measured; use --governor steady")
     switch_protocol = scene.protocols[protocol]
     plan = schedule or static(clocks or AUTO_CLOCKS, scene, switch_protocol)
     governor = scene.governor if dynamic else None
-    return _compared(scene, scene.replay(plan, switch_protocol, governor=governor))
+    what = (
+        f"clocks {clocks or AUTO_CLOCKS}"
+        if schedule is None
+        else f"a schedule of {len(schedule)} requests under {protocol}, {boundary}"
+    )
+    run = scene.replay(plan, switch_protocol, governor=governor)
+    return _compared(scene, run, what, governor)
 
 
-def _compared(scene: Scene, run: ReplayResult) -> SingleReplay:
+def _compared(
+    scene: Scene, run: ReplayResult, what: str, governor: DynamicGovernor | None = None
+) -> SingleReplay:
     free = scene.protocols["free"]
     costs = scene.costs["nominal"]
     return SingleReplay(
         run=run,
-        baseline=scene.replay(static(AUTO_CLOCKS, scene, free), free).metrics,
+        setting=f"{scene.gpu.name}, {what}, {'steady' if governor is None else 'dynamic'} governor",
+        baseline=scene.replay(static(AUTO_CLOCKS, scene, free), free, governor=governor).metrics,
         assumed=costs.assumed,
         flags=scene.flags,
     )

@@ -37,6 +37,7 @@ class TraceReader(Protocol):
     def read(self, path: Path, /) -> Trace: ...
 
 
+HINT: Final = "docs/how-to/another-format.md says how to turn another format into a CSV"
 READERS: Final[tuple[TraceReader, ...]] = (ParquetReader(), KinetoReader(), CsvReader())
 
 
@@ -51,7 +52,8 @@ def read_trace(path_or_name: str | Path, *, recorded_clocks: Clocks | None = Non
     try:
         reader = next((reader for reader in READERS if reader.can_read(path)), None)
         if reader is None:
-            raise TraceFormatError(str(path), f"not a readable recording; it looks like {looks_like(path)}")
+            what = f"not a readable recording; it looks like {looks_like(path)}; {HINT}"
+            raise TraceFormatError(str(path), what)
         trace = reader.read(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None

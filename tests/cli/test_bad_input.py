@@ -192,5 +192,5 @@ def test_an_unexpected_exception_is_our_bug_in_one_line(kdvfs: Run, monkeypatch:
         raise RuntimeError("boom")
 
     monkeypatch.delenv("KDVFS_DEBUG", raising=False)
-    monkeypatch.setattr("kdvfs_sim.trace.readers.read_trace", broken)
+    monkeypatch.setattr("kdvfs_sim.study.workload.read_trace", broken)
     assert_refused(kdvfs("inspect", LAYER), 70, "our bug", "boom")

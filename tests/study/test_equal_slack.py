@@ -6,10 +6,12 @@ import math
 
 import pytest
 
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.switching import PROTOCOLS
 from kdvfs_sim.study.equal_slack import BASELINES, Budget, EqualSlack, Plan, equal_slack, plans_from
 from kdvfs_sim.study.equal_slack import PLANS as PLANS_KNOWN
+from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error
 from kdvfs_sim.trace.readers import read_trace
@@ -92,11 +94,29 @@ def test_the_closing_sentence_compares_with_the_best_baseline(table: EqualSlack)
     assert f"{own_error(launch, mix):.2f} points" in sentence
 
 
+def test_every_optimum_is_replayed_under_the_dynamic_governor_too(layer: Scene, table: EqualSlack) -> None:
+    free, governor = layer.protocols["free"], layer.governor
+    assert governor is not None
+    row = next(row for row in table.rows if row.protocol == "free" and row.name == "launch")
+    assert row.solution is not None
+    assert row.solution.schedule is not None
+    base = layer.replay(static(AUTO_CLOCKS, layer, free), free, governor=governor).metrics
+    ran = layer.replay(row.solution.schedule, free, governor=governor).metrics
+    assert row.dynamic_pct == pytest.approx(
+        (100 * (ran.time_s / base.time_s - 1), 100 * (ran.energy_j / base.energy_j - 1)), abs=1e-9
+    )
+    assert row.dynamic_pct != pytest.approx((row.time_pct, row.energy_pct), abs=1e-3)
+    priced = [
+        row for row in table.rows if not row.name.startswith("power-limit") and row.time_pct is not None
+    ]
+    assert all(row.dynamic_pct is not None for row in priced)
+
+
 def test_json_has_the_agreed_columns(table: EqualSlack) -> None:
     columns = {
         "name", "granularity", "aggregation", "objective", "protocol", "time_pct", "energy_pct",
-        "time_pct_range", "energy_pct_range", "n_switches", "lower_bound_pct", "gap_pct", "status", "reason",
-        "assumed",
+        "time_pct_range", "energy_pct_range", "dynamic_pct", "n_switches", "lower_bound_pct", "gap_pct",
+        "status", "reason", "assumed",
     }  # fmt: skip
     for row in table.rows:
         assert set(row.to_json()) == columns
