@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
@@ -271,7 +272,9 @@ def check_path(path: str) -> None:
             return
         if head == "category":
             raise InputError(f"{path}: no category {name!r}; one of {', '.join(CATEGORIES)} is right")
-    raise InputError(f"{path}: no such number; see kdvfs_sim.gpu.facts for the names")
+    near = get_close_matches(path, MEANINGS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(MEANINGS)}"
+    raise InputError(f"{path}: no such number; {hint}")
 
 
 def unit_of(path: str) -> str:
