@@ -195,7 +195,7 @@ GOOD = files("kdvfs_sim.gpu").joinpath("catalogue", "h200.toml").read_text()
             'value = 700, source = "nvml", kind = "seen"',
             "'seen'",
         ),
-        ("limit_min_w = {", "limit_low_w = {", r"power\.limit_low_w: no such number; did you mean power\.limit"),
+        ("limit_min_w = {", "limit_low_w = {", r"limit_low_w: no such number; did you mean power\.limit"),
         ("[category.gemm]", "[category.matmul]", r"category\.matmul\.\w+: no category 'matmul'"),
         ("first = 345", "first = 0", r"clocks\.sm_mhz runs from 0 to 1980"),
         (
