@@ -144,3 +144,26 @@ class SwitchTable:
             stall_ns=0 * off_diagonal,
             extra_energy_j=np.zeros((n_clocks, n_clocks)),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SwitchDraws:
+    """What chance makes of each request of a schedule, by its number there: shapes (n_requests,).
+
+    The change of request i takes ``round_half_even(factor[i] * switching_ns) + late_ns[i]`` instead of the
+    table's ``switching_ns``, at least 0: a latency that is not constant, and a landing error (a governor
+    that looks every so often). ``stall_ns`` is cut to that; the host call and everything else stay.
+    """
+
+    factor: npt.NDArray[np.float64]
+    late_ns: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        import numpy as np
+
+        if self.factor.ndim != 1 or self.factor.shape != self.late_ns.shape:
+            raise InputError(
+                f"SwitchDraws: shapes {self.factor.shape} and {self.late_ns.shape}; one of each per request"
+            )
+        if not np.isfinite(self.factor).all() or (self.factor < 0).any():
+            raise InputError("SwitchDraws: factors are finite and at least 0")

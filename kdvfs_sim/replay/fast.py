@@ -19,7 +19,7 @@ from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, NotApplicableError, ScheduleError
 from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.fast_arrays import (
     DONE,
     OUT_OF_ORDER,
@@ -35,7 +35,7 @@ from kdvfs_sim.replay.fast_arrays import (
     ints,
 )
 from kdvfs_sim.replay.fast_loop import evaluate_range
-from kdvfs_sim.replay.plan import plan_requests
+from kdvfs_sim.replay.plan import Request, plan_requests
 from kdvfs_sim.replay.simulate import MAX_ROUNDS
 from kdvfs_sim.replay.states import STEADY, States
 
@@ -51,13 +51,15 @@ class RequestArrays:
     """Schedules as arrays: the requests of schedule i are ``first[i]`` up to ``first[i + 1]``.
 
     ``first`` (n_schedules + 1,) starts at 0; ``op``, ``offset_ns``, ``row`` (n_requests,): anchor operation
-    of the program, offset from its start, row of the cost table asked for.
+    of the program, offset from its start, row of the cost table asked for. ``draws`` (n_requests,): the luck
+    of each; none without.
     """
 
     first: Int64s
     op: Int64s
     offset_ns: Int64s
     row: Int64s
+    draws: SwitchDraws | None = None
 
     def __len__(self) -> int:
         return int(self.first.size) - 1
@@ -150,10 +152,10 @@ class FastEvaluator:
 
     # -- one schedule ------------------------------------------------------------------------------
 
-    def evaluate(self, schedule: Schedule) -> Metrics:
+    def evaluate(self, schedule: Schedule, draws: SwitchDraws | None = None) -> Metrics:
         """What ``replay`` would measure. Raises what it would raise: ScheduleError, UnsupportedClocksError,
         InputError for a duration met that is not known."""
-        results = self._run(_requests([self._plan(schedule)]), n_threads=1)
+        results = self._run(_requests([self._plan(schedule, draws)]), n_threads=1)
         where = int(results.where[0])
         if results.status[0] == OUT_OF_ORDER:
             raise ScheduleError(
@@ -179,9 +181,9 @@ class FastEvaluator:
             flags=tuple(flags),
         )
 
-    def _plan(self, schedule: Schedule) -> list[tuple[int, int, int]]:
-        plan = plan_requests(self._program, schedule, self._costs, self._switching, self._protocol)
-        return [(request.op, request.offset_ns, request.row) for request in plan.requests[0]]
+    def _plan(self, schedule: Schedule, draws: SwitchDraws | None = None) -> tuple[Request, ...]:
+        plan = plan_requests(self._program, schedule, self._costs, self._switching, self._protocol, draws)
+        return plan.requests[0]
 
     def _unknown_power(self, where: int) -> str:
         costs = self._costs
@@ -206,8 +208,18 @@ class FastEvaluator:
         Raises ScheduleError for a request that does not fit the program, the costs or the protocol.
         """
         self._check(requests)
-        columns = (requests.first, requests.op, requests.offset_ns, requests.row)
-        results = self._run(Requests(*map(ints, columns)), n_threads)
+        draws = requests.draws or _no_luck(requests.op.size)
+        results = self._run(
+            Requests(
+                first=ints(requests.first),
+                op=ints(requests.op),
+                offset_ns=ints(requests.offset_ns),
+                row=ints(requests.row),
+                factor=floats(draws.factor),
+                late_ns=ints(draws.late_ns),
+            ),
+            n_threads,
+        )
         return BatchMetrics(
             time_ns=results.time_ns,
             energy_j=results.energy_j,
@@ -224,6 +236,7 @@ class FastEvaluator:
             first.size
             and first[0] == 0
             and first[-1] == op.size == row.size == offset_ns.size
+            and (requests.draws is None or requests.draws.factor.size == op.size)
             and (np.diff(first) >= 0).all()
         ):
             raise ScheduleError("requests", "first has to rise from 0 to the number of requests")
@@ -282,10 +295,20 @@ class FastEvaluator:
         return results
 
 
-def _requests(plans: Sequence[Sequence[tuple[int, int, int]]]) -> Requests:
-    first = np.cumsum([0, *(len(plan) for plan in plans)], dtype=np.int64)
-    rows = np.asarray([request for plan in plans for request in plan], dtype=np.int64).reshape(-1, 3)
-    return Requests(first, *(np.ascontiguousarray(rows[:, i]) for i in range(3)))
+def _requests(plans: Sequence[Sequence[Request]]) -> Requests:
+    requests = [request for plan in plans for request in plan]
+    return Requests(
+        first=np.cumsum([0, *(len(plan) for plan in plans)], dtype=np.int64),
+        op=ints([request.op for request in requests]),
+        offset_ns=ints([request.offset_ns for request in requests]),
+        row=ints([request.row for request in requests]),
+        factor=floats([request.factor for request in requests]),
+        late_ns=ints([request.late_ns for request in requests]),
+    )
+
+
+def _no_luck(n_requests: int) -> SwitchDraws:
+    return SwitchDraws(factor=np.ones(n_requests), late_ns=np.zeros(n_requests, dtype=np.int64))
 
 
 def _check_applies(program: Program, protocol: SwitchProtocol) -> None:

@@ -79,12 +79,15 @@ class Rules(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Those of schedule i are ``first[i]`` up to ``first[i + 1]``: anchor operation, offset, row."""
+    """Those of schedule i are ``first[i]`` up to ``first[i + 1]``: anchor operation, offset, row, and what
+    chance makes of the switching time."""
 
     first: Int64s
     op: Int64s
     offset_ns: Int64s
     row: Int64s
+    factor: Floats
+    late_ns: Int64s
 
 
 class Results(NamedTuple):

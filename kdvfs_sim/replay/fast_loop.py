@@ -83,7 +83,7 @@ def evaluate_range(
         np.empty(rules.n_threads, np.int64),
     )
     left_over = np.empty((3, n_late), np.int64)
-    before, carry = np.empty(5, np.int64), np.empty(5, np.int64)
+    before, carry = np.empty(6, np.int64), np.empty(6, np.int64)
     for i in range(first, stop):
         a, b = requests.first[i], requests.first[i + 1]
         carry[:] = 0
@@ -100,7 +100,7 @@ def evaluate_range(
             if results.status[i] != DONE:
                 break
             same = _gather_late(rules, work, carry, left_over, before[4], results.time_ns[i])
-            for k in range(5):
+            for k in range(6):
                 same = same and before[k] == carry[k]
             if same:
                 results.settled[i] = True
@@ -220,10 +220,10 @@ def _iterate(
     results: Results,
     number: int,
 ) -> None:
-    """One iteration. ``carry``, in and out: row in force, row requested, when that was asked for (if it has
-    not landed), when the call returns, number of late calls."""
+    """One iteration. ``carry``, in and out: row in force, row requested, when that will land (if it has
+    not), when the call returns, number of late calls, and when a stall before that landing begins."""
     n_ops, n_clocks = ops.kind.size, costs.idle_w.size
-    row, requested, asked_ns, returns = carry[0], carry[1], carry[2], carry[3]
+    row, requested, returns = carry[0], carry[1], carry[3]
     holds = rules.drains and rules.blocks_thread
     n_late = 0
     if rules.blocks_thread:
@@ -238,8 +238,7 @@ def _iterate(
     unknown, n_switches, switching = NEVER, 0, 0
     lands = stall = NEVER
     if row != requested:
-        lands = asked_ns + costs.switching_ns[row, requested]
-        stall = lands - costs.stall_ns[row, requested]
+        lands, stall = carry[2], carry[5]
     now, op, previous_end, known = 0, 0, 0, 0
     following, turn = 0, NEVER  # the next live request, and when it is to be made
     boundary = NEVER  # when op starts or, while it runs, ends
@@ -342,11 +341,14 @@ def _iterate(
                     following += 1
                     anchor = requests.op[work.live[following]] if following < n_live else NEVER
         else:
-            new = requests.row[work.live[following]]
-            asked_ns, returns = now, now + costs.host_call_ns[requested, new]
-            lands = now + costs.switching_ns[requested, new]
-            stall = lands - costs.stall_ns[requested, new]
-            switching += lands - now
+            k = work.live[following]
+            new = requests.row[k]
+            returns = now + costs.host_call_ns[requested, new]
+            drawn = requests.factor[k] * costs.switching_ns[requested, new]
+            takes = max(0, int(np.rint(drawn)) + requests.late_ns[k])
+            lands = now + takes
+            stall = lands - min(takes, costs.stall_ns[requested, new])
+            switching += takes
             requested = new
             n_switches += 1
             following += 1
@@ -378,9 +380,9 @@ def _iterate(
             elif anchor < op or (running and anchor == op):
                 turn = max(work.op_start[anchor] + _offset(requests, work, following, rules), returns, lands)
 
-    carry[0], carry[1], carry[2], carry[3] = row, requested, 0, max(0, returns - now)
+    carry[0], carry[1], carry[2], carry[3], carry[5] = row, requested, 0, max(0, returns - now), 0
     if lands != NEVER:
-        carry[2] = asked_ns - now
+        carry[2], carry[5] = lands - now, stall - now
     results.time_ns[number] = now
     results.energy_j[number] = energy * 1e-9 + extra
     results.n_switches[number] = n_switches

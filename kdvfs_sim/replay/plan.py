@@ -10,18 +10,20 @@ from kdvfs_sim.core.errors import InputError, ScheduleError
 if TYPE_CHECKING:
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.core.schedule import Schedule
-    from kdvfs_sim.core.switching import SwitchProtocol, SwitchTable
+    from kdvfs_sim.core.switching import SwitchDraws, SwitchProtocol, SwitchTable
     from kdvfs_sim.replay.program import Program
 
 
 class Request(NamedTuple):
-    """One clock request: the anchor operation, the offset from its start, the row asked for, and its
-    number in the schedule."""
+    """One clock request: the anchor operation, the offset from its start, the row asked for, its number in
+    the schedule, and what chance makes of its switching time (see SwitchDraws)."""
 
     op: int
     offset_ns: int
     row: int
     number: int
+    factor: float = 1.0
+    late_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +48,11 @@ def plan_requests(
     costs: CostTable | None,
     switching: SwitchTable | None,
     protocol: SwitchProtocol,
+    draws: SwitchDraws | None = None,
 ) -> Plan:
     """Check that ``schedule`` fits. Raises ScheduleError for an anchor that does not exist or an offset
-    where none is allowed, UnsupportedClocksError, InputError for costs that are missing or misshapen."""
+    where none is allowed, UnsupportedClocksError, InputError for costs or draws that are missing or
+    misshapen."""
     requests: list[list[Request]] = [[] for _ in program.devices]
     if schedule is None or not schedule.requests:
         return Plan(requests=tuple(tuple(r) for r in requests))
@@ -58,6 +62,8 @@ def plan_requests(
         raise InputError(f"protocol {protocol.name!r} charges switches and needs a SwitchTable")
     if switching is not None and switching.n_clocks != costs.n_clocks:
         raise InputError(f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}")
+    if draws is not None and len(draws.factor) != len(schedule.requests):
+        raise InputError(f"draws for {len(draws.factor)} requests; the schedule has {len(schedule.requests)}")
     latest: dict[tuple[int, int], int] = {}
     at_boundary = protocol.drains or not protocol.charged
     for number, request in enumerate(schedule.requests):
@@ -90,7 +96,8 @@ def plan_requests(
             raise ScheduleError(
                 where, f"clocks {request.clocks} are only ever effective; a schedule cannot ask for them"
             )
+        luck = () if draws is None else (float(draws.factor[number]), int(draws.late_ns[number]))
         requests[program.devices.index(request.device)].append(
-            Request(int(ops[request.launch]), request.offset_ns, row, number)
+            Request(int(ops[request.launch]), request.offset_ns, row, number, *luck)
         )
     return Plan(requests=tuple(tuple(r) for r in requests))

@@ -11,7 +11,7 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import FREE, Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import FREE, Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.engine import Carry, Engine
 from kdvfs_sim.replay.plan import plan_requests
 from kdvfs_sim.replay.program import Program
@@ -43,17 +43,19 @@ def replay(
     boundary: Boundary = "periodic",
     start: Clocks | None = None,
     governor: DynamicGovernor | None = None,
+    draws: SwitchDraws | None = None,
 ) -> ReplayResult:
     """Replay ``program`` (docs/explanation/replay.md) and measure it.
 
     ``costs`` None: only the recorded clocks, exact times, no energy. ``start``: the clocks in force at the
     beginning, AUTO unless given (the recorded clocks without ``costs``); a periodic schedule starts
-    from its own last request instead. ``governor`` None is the steady one.
+    from its own last request instead. ``governor`` None is the steady one. ``draws``: the luck of each
+    request; with a periodic boundary that of every iteration.
 
     Raises ScheduleError for a schedule that does not fit the program, UnsupportedClocksError for clocks that
     the costs do not list, InputError for missing or misshapen costs and for a duration met that is unknown.
     """
-    plan = plan_requests(program, schedule, costs, switching, protocol)
+    plan = plan_requests(program, schedule, costs, switching, protocol, draws)
     first_row = _start_row(program, costs, start)
     if costs is None and governor is not None:
         raise InputError("the dynamic governor needs a cost table")

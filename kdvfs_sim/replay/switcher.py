@@ -117,7 +117,9 @@ class Switcher:
         costs = engine.switching
         assert costs is not None
         old, new = self.requested, request.row
-        switching_ns, returns_ns = int(costs.switching_ns[old, new]), now + int(costs.host_call_ns[old, new])
+        returns_ns = now + int(costs.host_call_ns[old, new])
+        switching_ns = max(0, round(request.factor * int(costs.switching_ns[old, new])) + request.late_ns)
+        stall_ns = min(int(costs.stall_ns[old, new]), switching_ns)
         begins_ns = now
         if self._protocol.device_queue == "fifo" and self.in_flight:
             begins_ns = max(now, self.in_flight[-1].lands_ns)
@@ -126,7 +128,7 @@ class Switcher:
         lands_ns = begins_ns + switching_ns
         change = Change(
             now,
-            lands_ns - int(costs.stall_ns[old, new]),
+            lands_ns - stall_ns,
             lands_ns,
             returns_ns,
             old,

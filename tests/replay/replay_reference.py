@@ -11,7 +11,7 @@ from typing import Any
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.program import Program
 
 
@@ -64,12 +64,13 @@ def reference_replay(
     schedule: Schedule,
     boundary: Boundary,
     start: Clocks,
+    draws: SwitchDraws | None = None,
 ) -> Outcome:
     rows = [costs.index(r.clocks) for r in schedule.requests]
     first = rows[-1] if rows and boundary == "periodic" else costs.index(start)
     carry = Carry(first, first)
     for _ in range(8):
-        outcome = Iteration(program, costs, switching, protocol, schedule, carry).run()
+        outcome = Iteration(program, costs, switching, protocol, schedule, carry, draws).run()
         if boundary == "one-shot" or outcome.carry == carry:
             return outcome
         carry = outcome.carry
@@ -85,7 +86,9 @@ class Iteration:
         protocol: SwitchProtocol,
         schedule: Schedule,
         carry: Carry,
+        draws: SwitchDraws | None,
     ) -> None:
+        self.draws, self.numbers = draws, []
         self.p, self.costs, self.switching, self.protocol = program, costs, switching, protocol
         n, host = program.n_ops, program.host
         self.row, self.requested, self.change, self.returns = (
@@ -105,7 +108,7 @@ class Iteration:
         self.delays = list(carry.delays)
         self.floor: dict[int, int] = {}
         self.requests: list[tuple[int, int, int]] = []
-        for r in schedule.requests:
+        for number, r in enumerate(schedule.requests):
             op = next(
                 i
                 for i in range(n)
@@ -115,6 +118,7 @@ class Iteration:
             row = costs.index(r.clocks)
             if row != (self.requests[-1][2] if self.requests else self.requested):
                 self.requests.append((op, r.offset_ns, row))
+                self.numbers.append(number)
         self.next = 0
         self.gated: set[int] = set()
         self.closed = False
@@ -285,11 +289,14 @@ class Iteration:
     def ask(self, op: int, row: int, t: int) -> None:
         s, old = self.switching, self.requested
         call, takes = int(s.host_call_ns[old, row]), int(s.switching_ns[old, row])
+        if self.draws is not None:
+            i = self.numbers[self.next]
+            takes = max(0, round(self.draws.factor[i] * takes) + int(self.draws.late_ns[i]))
         self.requested = row
         self.returns = t + call
         self.change = Change(
             t,
-            t + takes - int(s.stall_ns[old, row]),
+            t + takes - min(takes, int(s.stall_ns[old, row])),
             t + takes,
             t + call,
             row,

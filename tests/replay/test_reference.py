@@ -6,14 +6,15 @@ import math
 
 from hypothesis import given
 
+from kdvfs_sim.core.switching import SwitchDraws
 from kdvfs_sim.replay.simulate import replay
 from tests.replay.replay_reference import reference_replay
 from tests.strategies import Scene, scenes, single_stream, traces
 
 
-def check_against_reference(scene: Scene) -> None:
-    expected = reference_replay(scene.program, **scene.arguments)
-    result = replay(scene.program, **scene.arguments)
+def check_against_reference(scene: Scene, draws: SwitchDraws | None = None) -> None:
+    expected = reference_replay(scene.program, **scene.arguments, draws=draws)
+    result = replay(scene.program, **scene.arguments, draws=draws)
     assert result.timeline.start_ns.tolist() == expected.start
     assert result.timeline.end_ns.tolist() == expected.end
     metrics = result.metrics
