@@ -252,18 +252,12 @@ class _Comparison:
         return self._row(plan.name, plan, protocol, solve(self._problem(plan, protocol), seed=self.seed))
 
     def _problem(self, plan: Plan, protocol: SwitchProtocol) -> Problem:
-        scene = self.scene
-        return Problem(
-            chain=scene.chain,
-            costs=scene.choices,
-            switching=scene.switching["nominal"],
-            protocol=protocol,
-            boundary=scene.boundary,
-            objective=self.budget.objective(plan.minimize, self.auto_at["nominal"]),
-            evaluate=self._judge(protocol, NOMINAL),
+        return self.scene.problem(
+            self.budget.objective(plan.minimize, self.auto_at["nominal"]),
+            protocol,
             granularity=plan.granularity,
             aggregation=plan.aggregation,
-            start=scene.costs["nominal"].index(scene.start),
+            evaluate=self._judge(protocol, NOMINAL),
         )
 
     def _judge(
@@ -271,10 +265,12 @@ class _Comparison:
     ) -> Judge:
         model, level = corner
         if tables is not None:
-            return self.scene.judge(protocol, costs=tables[model], level=level)
+            return self.scene.judge(protocol, costs=tables[model], switching=self.scene.switching[level])
         key = (protocol.name, *corner)
         if key not in self._judges:
-            judge = self.scene.judge(protocol, costs=self.scene.costs[model], level=level)
+            judge = self.scene.judge(
+                protocol, costs=self.scene.costs[model], switching=self.scene.switching[level]
+            )
             self._judges[key] = self._remembering(judge, model)
         return self._judges[key]
 

@@ -16,9 +16,10 @@ from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError, NotApplicableError
 from kdvfs_sim.core.governor import DynamicGovernor
-from kdvfs_sim.core.problem import Metrics
+from kdvfs_sim.core.kinds import KernelKind
+from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Objective, Problem
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import PROTOCOLS, Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import PROTOCOLS, Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu, match_device
 from kdvfs_sim.gpu.facts import GpuFacts, Level
@@ -85,42 +86,72 @@ class Scene:
             return ()
         return tuple(float(w) for w in np.linspace(low.value, high.value, N_POWER_LIMITS))
 
+    def problem(
+        self,
+        objective: Objective,
+        protocol: SwitchProtocol,
+        *,
+        granularity: Granularity = "launch",
+        aggregation: Aggregation = "global",
+        switching: SwitchTable | None = None,
+        evaluate: Judge | None = None,
+    ) -> Problem:
+        """What an optimizer is asked, at the nominal costs and, unless given, the nominal ``switching``."""
+        return Problem(
+            chain=self.chain,
+            costs=self.choices,
+            switching=switching or self.switching["nominal"],
+            protocol=protocol,
+            boundary=self.boundary,
+            objective=objective,
+            evaluate=evaluate or self.judge(protocol, switching=switching),
+            granularity=granularity,
+            aggregation=aggregation,
+            start=self.costs["nominal"].index(self.start),
+        )
+
     def replay(
         self,
         schedule: Schedule,
         protocol: SwitchProtocol,
         *,
         costs: CostTable | None = None,
-        level: Level = "nominal",
+        switching: SwitchTable | None = None,
         governor: DynamicGovernor | None = None,
+        draws: SwitchDraws | None = None,
     ) -> ReplayResult:
-        """The SimPy replay of a schedule; ``costs`` other than the nominal ones may be given."""
+        """The SimPy replay of a schedule; costs and switching other than the nominal ones may be given."""
         return replay(
             self.program,
             costs=costs or self.costs["nominal"],
             schedule=schedule,
             protocol=protocol,
-            switching=self.switching[level],
+            switching=switching or self.switching["nominal"],
             boundary=self.boundary,
             start=self.start,
             governor=governor,
+            draws=draws,
         )
 
     def judge(
-        self, protocol: SwitchProtocol, *, costs: CostTable | None = None, level: Level = "nominal"
+        self,
+        protocol: SwitchProtocol,
+        *,
+        costs: CostTable | None = None,
+        switching: SwitchTable | None = None,
     ) -> Judge:
         """What evaluates schedules: the fast evaluator where it applies, else the replay."""
         try:
             fast = FastEvaluator(
                 self.program,
                 costs=costs or self.costs["nominal"],
-                switching=self.switching[level],
+                switching=switching or self.switching["nominal"],
                 protocol=protocol,
                 boundary=self.boundary,
                 start=self.start,
             )
         except NotApplicableError:
-            return lambda schedule: self.replay(schedule, protocol, costs=costs, level=level).metrics
+            return lambda schedule: self.replay(schedule, protocol, costs=costs, switching=switching).metrics
         return fast.evaluate
 
 
@@ -158,11 +189,19 @@ def build_scene(
         sm_clocks = _thinned(facts)
         if sm_clocks is not None:
             flags.append(f"only {len(sm_clocks)} of {len(facts.sm.values_mhz)} SM clocks are tried")
-        if recorded_on.slug != facts.slug:
-            flags.append(f"transfer from {recorded_on.name} to {facts.name}")
-        program, power_table = _modelled(
-            program, recorded_on, facts, trace.recorded_clocks, sm_clocks, node_power_w
+        model = _Modelled(
+            recorded_on=recorded_on,
+            facts=facts,
+            kinds=program.kinds,
+            typical_ns=_typical_ns(program),
+            recorded=trace.recorded_clocks,
+            sm_clocks=sm_clocks,
+            node_power_w=node_power_w,
         )
+        if model.is_transfer:
+            flags.append(f"transfer from {recorded_on.name} to {facts.name}")
+            program = _scaled(program, model.transfer("nominal", None).duration_scale)
+        power_table = model
         levels = {level: power_table(level, None) for level in LEVELS}
     return Scene(
         trace=trace,
@@ -179,49 +218,48 @@ def build_scene(
     )
 
 
-def _modelled(
-    program: Program,
-    recorded_on: GpuFacts,
-    facts: GpuFacts,
-    recorded: Clocks,
-    sm_clocks: tuple[int, ...] | None,
-    node_power_w: float,
-) -> tuple[Program, PowerTable]:
-    """The program with durations as on ``facts``, and its cost table by corner and power limit."""
-    typical_ns = _typical_ns(program)
-    kinds = program.kinds
-    if recorded_on.slug == facts.slug:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Modelled:
+    """The catalogue's model of a program's kinds, tabulated by corner and power limit (a PowerTable)."""
 
-        def table(corner: Level, power_limit_w: float | None) -> CostTable:
+    recorded_on: GpuFacts
+    facts: GpuFacts
+    kinds: tuple[KernelKind, ...]
+    typical_ns: npt.NDArray[np.float64]
+    recorded: Clocks
+    sm_clocks: tuple[int, ...] | None
+    node_power_w: float
+
+    @property
+    def is_transfer(self) -> bool:
+        return self.recorded_on.slug != self.facts.slug
+
+    def __call__(self, corner: Level, power_limit_w: float | None) -> CostTable:
+        if self.is_transfer:
+            costs = self.transfer(corner, power_limit_w).costs
+        else:
             costs = cost_table(
-                facts,
-                kinds,
-                typical_ns,
-                recorded=recorded,
+                self.facts,
+                self.kinds,
+                self.typical_ns,
+                recorded=self.recorded,
                 corner=corner,
                 power_limit_w=power_limit_w,
-                sm_clocks=sm_clocks,
+                sm_clocks=self.sm_clocks,
             )
-            return costs.with_node_power(node_power_w)
+        return costs.with_node_power(self.node_power_w)
 
-        return program, table
-
-    def transfer(corner: Level, power_limit_w: float | None) -> Transfer:
+    def transfer(self, corner: Level, power_limit_w: float | None) -> Transfer:
         return transfer_cost_table(
-            facts,
-            kinds,
-            typical_ns,
-            recorded_on=recorded_on,
-            recorded=recorded,
+            self.facts,
+            self.kinds,
+            self.typical_ns,
+            recorded_on=self.recorded_on,
+            recorded=self.recorded,
             corner=corner,
             power_limit_w=power_limit_w,
-            sm_clocks=sm_clocks,
+            sm_clocks=self.sm_clocks,
         )
-
-    return (
-        _scaled(program, transfer("nominal", None).duration_scale),
-        lambda corner, power_limit_w: transfer(corner, power_limit_w).costs.with_node_power(node_power_w),
-    )
 
 
 def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None, str]:

@@ -1,0 +1,141 @@
+"""``kdvfs study``: questions that take many solutions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kdvfs_sim.cli.options import (
+    DeviceOption,
+    JsonOption,
+    NodePowerOption,
+    RecordedClocksOption,
+    TraceArgument,
+    node_power_from,
+    out_dir,
+    protocol_name,
+    recorded_from,
+)
+from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.units import parse_percent
+
+app = typer.Typer(help="Questions that take many solutions.", no_args_is_help=True, rich_markup_mode=None)
+MAX_ITERATIONS = 1000
+
+
+@app.callback()
+def _study() -> None:
+    """Questions that take many solutions."""
+
+
+@app.command()
+def switching(
+    trace: TraceArgument,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            "--gpu", metavar="NAMES", help="GPUs whose switching to show, by comma. Default: the trace's own."
+        ),
+    ] = None,
+    slack: Annotated[
+        str, typer.Option("--slack", metavar="PCT", help="Time budget: at most this much more than AUTO.")
+    ] = "0.6%",
+    protocol: Annotated[
+        str, typer.Option("--protocol", metavar="P", help="drain, follow, lookahead, or all.")
+    ] = "all",
+    iterations: Annotated[
+        str,
+        typer.Option(
+            "--iterations",
+            metavar="N,N,...",
+            help="Also try schedules that repeat after so many iterations, at each GPU's nominal switching.",
+        ),
+    ] = "1,2,4",
+    device: DeviceOption = None,
+    node_power: NodePowerOption = 0.0,
+    recorded_clocks: RecordedClocksOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=0, help="Processes. Default: one per core.")
+    ] = 0,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out-dir", metavar="DIR", help="Write study.json, study.png and study.html."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """What is left of the ideal saving when a clock change costs 1 us to 1 s, and how each GPU switches.
+
+    Example: kdvfs study switching h200_gpt3xl_layer_train --gpu h200,b200 --slack 0.6%
+    """
+    import os
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    from kdvfs_sim.cli.console import print_json, say, steps, working
+    from kdvfs_sim.gpu.catalogue import load_gpu
+    from kdvfs_sim.report.switching_page import show_study, study_json
+    from kdvfs_sim.report.switching_plot import require_plots
+    from kdvfs_sim.report.switching_results import check_targets, write_study
+    from kdvfs_sim.study.equal_slack import Budget
+    from kdvfs_sim.study.scene import build_scene
+    from kdvfs_sim.study.switching_study import CHARGED, switching_study
+    from kdvfs_sim.study.workload import read_workload
+    from kdvfs_sim.trace.repeat import repeated
+
+    budget = Budget(slack_pct=parse_percent(slack))
+    names = list(CHARGED) if protocol == "all" else [protocol_name(protocol)]
+    if names == ["free"]:
+        raise UsageError("--protocol free: nothing to study; drain, follow, lookahead or all is right")
+    periods = _iterations_from(iterations)
+    node_power = node_power_from(node_power)
+    gpus = None if gpu is None else [load_gpu(name.strip()) for name in gpu.split(",")]
+    target = None if folder is None else out_dir(folder)
+    if target is not None:
+        require_plots()
+        check_targets(target)
+    with working(f"reading {trace} ..."):
+        workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
+    with working("building the models (compiling on the first run) ..."):
+        scenes = {
+            n: build_scene(
+                repeated(workload.trace, n), costs=workload.costs, device=device, node_power_w=node_power
+            )
+            for n in periods
+        }
+    n_workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
+    # spawned: forked workers would inherit the threads of compiled code
+    pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) if n_workers > 1 else None
+    try:
+        study = switching_study(
+            scenes,
+            budget=budget,
+            gpus=gpus or [scenes[1].gpu],
+            protocols=names,
+            executor=pool,
+            n_workers=n_workers,
+            seed=seed,
+            progress=steps("studying"),
+        )
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+    if target is not None:
+        for path in write_study(target, study):
+            say(f"written: {path}")
+    if json:
+        print_json(study_json(study))
+    else:
+        show_study(study)
+
+
+def _iterations_from(text: str) -> list[int]:
+    """Raises UsageError. 1 is always among them."""
+    found = {1}
+    for part in text.split(","):
+        if not part.strip().isascii() or not part.strip().isdigit() or not 1 <= int(part) <= MAX_ITERATIONS:
+            raise UsageError(f"--iterations {text!r}: whole numbers from 1 to {MAX_ITERATIONS}, by comma")
+        found.add(int(part))
+    return sorted(found)

@@ -1,0 +1,43 @@
+"""What ``study switching --out-dir`` leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.version import __version__
+from kdvfs_sim.report.switching_page import FORMAT, study_json
+from kdvfs_sim.report.switching_plot import write_plots
+from kdvfs_sim.study.switching_study import SwitchingStudy
+
+STUDY: Final = "study.json"
+PNG: Final = "study.png"
+HTML: Final = "study.html"
+
+
+def check_targets(folder: Path) -> None:
+    """Raise InputError if one of the files would replace a file of another kind: before any work."""
+    refuse_foreign(folder / STUDY, lambda path: _begins(path, f'"format": "{FORMAT}"'.encode()), "a study")
+    refuse_foreign(folder / PNG, lambda path: _begins(path, b"\x89PNG"), "a picture")
+    refuse_foreign(folder / HTML, lambda path: _begins(path, b"vega"), "a plot")
+
+
+def write_study(folder: Path, study: SwitchingStudy) -> list[Path]:
+    """Write the files; returns their paths. Raises InputError like ``check_targets``."""
+    check_targets(folder)
+    with atomic_write(folder / STUDY) as file:
+        file.write(
+            (json.dumps({"kdvfs_version": __version__, **study_json(study)}, indent=1) + "\n").encode()
+        )
+    write_plots(study, folder / PNG, folder / HTML)
+    return [folder / name for name in (STUDY, PNG, HTML)]
+
+
+def _begins(path: Path, mark: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return mark in file.read(4000)
+    except OSError:
+        return False

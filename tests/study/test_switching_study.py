@@ -1,0 +1,194 @@
+"""The switching study: what it must keep whatever is studied, and wherever its cases run."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kdvfs_sim.core.errors import InputError, UsageError
+from kdvfs_sim.core.problem import Solution
+from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.gpu.catalogue import load_gpu
+from kdvfs_sim.report.switching_page import sentences, study_json
+from kdvfs_sim.report.switching_results import HTML, PNG, STUDY, check_targets, write_study
+from kdvfs_sim.study.equal_slack import Budget
+from kdvfs_sim.study.scene import Scene, build_scene
+from kdvfs_sim.study.switching_study import (
+    HARDWARE_FLOOR,
+    SwitchingStudy,
+    of_gpu,
+    of_latency,
+    schedulable_share,
+    switching_study,
+)
+from kdvfs_sim.trace.readers import read_trace
+from kdvfs_sim.trace.repeat import repeated
+from kdvfs_sim.trace.table import Trace
+
+LATENCIES_NS = (10_000, 3_000_000, 1_000_000_000)
+EXACT = 1e-6  # points
+
+
+def short_trace(tmp_path: Path) -> Trace:
+    """Two long stretches of unlike kernels: something a slow switch can still use."""
+    rows = ["name,start_ns,duration_ns,category,flops,bytes"]
+    for i in range(12):
+        gemm = i < 6
+        rows.append(
+            f"{'gemm' if gemm else 'copy'},{i * 2_000_000},2000000,{'gemm' if gemm else 'elementwise'},"
+            f"{10**12 if gemm else 10**6},{10**7 if gemm else 4 * 10**9}"
+        )
+    path = tmp_path / "stretches.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return read_trace(path)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Scene]:
+    trace = short_trace(tmp_path_factory.mktemp("study"))
+    return {n: build_scene(repeated(trace, n), gpu="h200") for n in (1, 2)}
+
+
+def run(scenes: dict[int, Scene], executor: Executor | None = None, n_workers: int = 1) -> SwitchingStudy:
+    return switching_study(
+        scenes,
+        budget=Budget(slack_pct=3.0),
+        gpus=[load_gpu("h200"), load_gpu("b200")],
+        latencies_ns=LATENCIES_NS,
+        executor=executor,
+        n_workers=n_workers,
+    )
+
+
+@pytest.fixture(scope="module")
+def study(scenes: dict[int, Scene]) -> SwitchingStudy:
+    return run(scenes)
+
+
+def test_savings_lie_between_static_mix_and_the_ideal(study: SwitchingStudy) -> None:
+    mix, ideal = study.baselines["static-mix"][1], study.baselines["ideal"][1]
+    assert ideal < mix
+    for row in study.rows:
+        assert row.energy_pct <= mix + EXACT
+        assert row.lower_bound_pct <= row.energy_pct + EXACT
+        if row.protocol != "follow":  # which may gain by a change that lands inside a kernel
+            assert row.energy_pct >= ideal - EXACT
+        assert row.time_pct <= study.budget.slack_pct + EXACT
+        assert row.survives == pytest.approx((mix - row.energy_pct) / (mix - ideal))
+
+
+def test_a_change_longer_than_the_period_saves_nothing(study: SwitchingStudy) -> None:
+    for protocol in ("drain", "follow", "lookahead"):
+        slowest = list(study.curve(protocol))[-1]
+        assert slowest.scenario.switching_ns == 1_000_000_000
+        assert not slowest.switches_pay
+        assert slowest.energy_pct == pytest.approx(study.baselines["static-mix"][1])
+
+
+def test_lookahead_saves_no_more_the_slower_the_change(study: SwitchingStudy) -> None:
+    saved = [row.energy_pct for row in study.curve("lookahead")]
+    assert [row.scenario.switching_ns for row in study.curve("lookahead")] == list(LATENCIES_NS)
+    assert saved == sorted(saved)
+    assert saved[0] == pytest.approx(study.baselines["ideal"][1], abs=0.3)
+
+
+def test_longer_periods_are_tried_at_nominal_switching_and_the_shortest_good_one_named(
+    study: SwitchingStudy,
+) -> None:
+    gpu = study.gpus[0]
+    periods = {row.n_iterations for row in study.rows if row.scenario.is_nominal}
+    assert periods == {1, 2}
+    best = study.best_period(gpu, "lookahead")
+    others = [
+        row.energy_pct
+        for row in study.rows
+        if row.scenario.is_nominal and row.scenario.gpu is gpu and row.protocol == "lookahead"
+    ]
+    assert best.energy_pct <= min(others) + 0.05
+
+
+def test_a_gpu_is_shown_at_both_ends_and_a_free_call_apart() -> None:
+    h200, b200 = of_gpu(load_gpu("h200")), of_gpu(load_gpu("b200"))
+    assert [scenario.level for scenario in h200] == ["low", "nominal", "high"]
+    assert [scenario.host_call_ns for scenario in b200] == [None, None, None, 0]
+    clocks = tuple(load_gpu("b200").clock_table().pairs[:3])
+    assert b200[1].table(clocks).host_call_ns[0, 1] == 5_000_000
+    assert b200[3].table(clocks).host_call_ns[0, 1] == 0
+    assert b200[3].table(clocks).switching_ns[0, 1] == b200[1].table(clocks).switching_ns[0, 1]
+    assert HARDWARE_FLOOR.table(clocks).switching_ns[0, 1] == 100_000
+    assert of_latency(5).table(clocks).switching_ns.tolist() == [[0, 5, 5], [5, 0, 5], [5, 5, 0]]
+
+
+def test_schedulable_share_counts_runs_of_the_free_answer(scenes: dict[int, Scene]) -> None:
+    scene = scenes[1]
+    clocks = [c for c, ok in zip(scene.choices.clocks, scene.choices.requestable, strict=True) if ok][:2]
+    plan = Schedule(
+        requests=tuple(
+            ClockRequest(clocks=clocks[i % 2], launch=launch, stream=scene.chain.stream)
+            for i, launch in enumerate((0, 2, 8, 11))
+        )
+    )
+    # runs of 2, 6, 3 and 1 launches of 2 ms; the last and the first have different clocks
+    answer = Solution(status="feasible", schedule=plan)
+    shares = dict(schedulable_share(scene, answer, [0, 3_000_000, 5_000_000, 20_000_000]))
+    assert shares == {0: 1.0, 3_000_000: 11 / 12, 5_000_000: 9 / 12, 20_000_000: 0.0}
+
+
+def same(a: SwitchingStudy, b: SwitchingStudy) -> bool:
+    return study_json(a) == study_json(b)
+
+
+def test_processes_and_threads_give_the_same_numbers(scenes: dict[int, Scene], study: SwitchingStudy) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        assert same(run(scenes, pool, 2), study)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        assert same(run(scenes, pool, 2), study)
+
+
+def test_a_dask_cluster_gives_the_same_numbers(scenes: dict[int, Scene], study: SwitchingStudy) -> None:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert same(run(scenes, client.get_executor(), 2), study)
+
+
+def test_what_is_written_can_be_read_and_replaces_only_its_own(study: SwitchingStudy, tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    for _ in range(2):  # the second time over its own files
+        paths = write_study(tmp_path, study)
+    assert [path.name for path in paths] == [STUDY, PNG, HTML]
+    document = json.loads((tmp_path / STUDY).read_text())
+    assert len(document["rows"]) == len(study.rows)
+    assert (tmp_path / PNG).read_bytes().startswith(b"\x89PNG")
+    assert "cdn" not in (tmp_path / HTML).read_text()[:2000]
+    (tmp_path / STUDY).write_text("my notes")
+    with pytest.raises(InputError, match=STUDY):
+        check_targets(tmp_path)
+
+
+def test_the_sentences_name_every_gpu_and_that_nothing_was_validated(study: SwitchingStudy) -> None:
+    said = sentences(study)
+    assert len(said) == 3
+    assert "NVIDIA H200" in said[0]
+    assert "25 ms, 6 ms to 100 ms, assumed" in said[0]
+    assert said[-1] == "Not validated on hardware."
+
+
+def test_a_study_needs_one_iteration_and_the_periodic_boundary(scenes: dict[int, Scene]) -> None:
+    with pytest.raises(UsageError, match="period of 1"):
+        run({2: scenes[2]})
+    trace = read_trace("h200_gpt3xl_layer_train")
+    with pytest.raises(UsageError, match="periodic"):
+        run({1: build_scene(trace, boundary="one-shot")})
+
+
+def test_numbers_are_finite(study: SwitchingStudy) -> None:
+    for row in study.rows:
+        assert np.isfinite([row.time_pct, row.energy_pct, row.lower_bound_pct, row.survives]).all()
