@@ -36,7 +36,10 @@ def switching(
     gpu: Annotated[
         str | None,
         typer.Option(
-            "--gpu", metavar="NAMES", help="GPUs whose switching to show, by comma. Default: the trace's own."
+            "--gpu",
+            metavar="NAMES",
+            help="GPUs whose switching to show, by comma. Default: the trace's own. Where the trace does not "
+            "name its GPU, the first is taken to be it.",
         ),
     ] = None,
     slack: Annotated[
@@ -101,7 +104,11 @@ def switching(
     with working("building the models (compiling on the first run) ..."):
         scenes = {
             n: build_scene(
-                repeated(workload.trace, n), costs=workload.costs, device=device, node_power_w=node_power
+                repeated(workload.trace, n),
+                gpu=None if gpu is None or workload.trace.device_names else gpu.split(",")[0].strip(),
+                costs=workload.costs,
+                device=device,
+                node_power_w=node_power,
             )
             for n in periods
         }

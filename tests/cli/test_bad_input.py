@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from .conftest import Outcome
 
 Run = Callable[..., Outcome]
 LAYER = "h200_gpt3xl_layer_train"
-READING_VERBS = ("import", "inspect", "replay", "optimize")
+READING_VERBS = ("import", "inspect", "replay", "optimize", "study")
 
 
 def arguments(verb: str, trace: object, tmp_path: Path) -> list[object]:
@@ -22,6 +23,8 @@ def arguments(verb: str, trace: object, tmp_path: Path) -> list[object]:
         return [verb, trace, "-o", tmp_path / "out.parquet"]
     if verb == "optimize":
         return [verb, trace, "--out-dir", tmp_path / "out"]
+    if verb == "study":
+        return [verb, "switching", trace, "--out-dir", tmp_path / "out"]
     if verb == "replay":
         return [verb, trace, "-o", tmp_path / "out.json"]
     return [verb, trace]
@@ -79,7 +82,7 @@ def test_a_missing_recording_is_refused_and_a_near_name_suggested(
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("verb", ["replay", "optimize"])
+@pytest.mark.parametrize("verb", ["replay", "optimize", "study"])
 def test_an_unknown_gpu_is_refused_with_the_known_ones(kdvfs: Run, tmp_path: Path, verb: str) -> None:
     outcome = kdvfs(*arguments(verb, LAYER, tmp_path), "--gpu", "h2000")
     assert_refused(outcome, 3, "h2000", "h200", "rtx-3080-ti")
@@ -99,6 +102,26 @@ def test_unsupported_clocks_are_refused_with_the_nearest(kdvfs: Run, tmp_path: P
 @pytest.mark.parametrize("clocks", ["sm=fast", "1410", "sm=0", "sm=1,sm=2", "gpu=1410", ""])
 def test_malformed_clocks_are_a_usage_error(kdvfs: Run, clocks: str) -> None:
     assert_refused(kdvfs("replay", LAYER, "--clocks", clocks), 2, "--clocks")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--slack", "abc"),
+        ("--protocol", "free"),
+        ("--iterations", "two"),
+        ("--iterations", "0"),
+        ("--iterations", "1,,2"),
+        ("--workers", "-1"),
+        ("--node-power", "nan"),
+    ],
+)
+def test_a_malformed_option_of_a_study_is_a_usage_error(
+    kdvfs: Run, tmp_path: Path, option: str, value: str
+) -> None:
+    outcome = kdvfs(*arguments("study", LAYER, tmp_path), option, value)
+    assert_refused(outcome, 2, option)
+    assert files_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("slack", ["abc", "-1%", "nan", "inf", "1e308%", "%", ""])
@@ -132,6 +155,22 @@ def test_a_file_of_another_kind_is_not_replaced(kdvfs: Run, tmp_path: Path, verb
     assert other.read_text() == "years of work"
 
 
+def test_a_study_does_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Path) -> None:
+    (tmp_path / "study.json").write_text("[]")
+    outcome = kdvfs("study", "switching", LAYER, "--out-dir", tmp_path)
+    assert_refused(outcome, 3, "study.json", "exists")
+    assert files_in(tmp_path) == ["study.json"]
+
+
+def test_plots_that_are_not_installed_are_named_before_any_work(
+    kdvfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    outcome = kdvfs(*arguments("study", LAYER, tmp_path))
+    assert_refused(outcome, 2, "altair", "pip install 'kdvfs-sim[plots]'")
+    assert files_in(tmp_path) == []
+
+
 def test_results_do_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Path) -> None:
     (tmp_path / "timeline.json").write_text("[]")
     outcome = kdvfs("optimize", LAYER, "--protocol", "free", "--out-dir", tmp_path)
@@ -140,13 +179,13 @@ def test_results_do_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Pat
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-@pytest.mark.parametrize("verb", ["import", "replay", "optimize"])
+@pytest.mark.parametrize("verb", ["import", "replay", "optimize", "study"])
 def test_an_unwritable_folder_is_refused(kdvfs: Run, tmp_path: Path, verb: str) -> None:
     tmp_path.chmod(0o500)
     assert_refused(kdvfs(*arguments(verb, LAYER, tmp_path)), 3, str(tmp_path))
 
 
-@pytest.mark.parametrize("verb", ["import", "replay", "optimize"])
+@pytest.mark.parametrize("verb", ["import", "replay", "optimize", "study"])
 def test_a_folder_that_cannot_be_made_is_refused(kdvfs: Run, tmp_path: Path, verb: str) -> None:
     (tmp_path / "file").write_text("")
     outcome = kdvfs(*arguments(verb, LAYER, tmp_path / "file"))
