@@ -23,6 +23,8 @@ from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, launch_ns
 
+AT_ONCE = -1  # a landing: wherever a change requested now lands
+
 
 class Rules(NamedTuple):
     """A protocol, a switch table and a boundary condition as compiled loops read them.
@@ -35,6 +37,7 @@ class Rules(NamedTuple):
     drains: bool
     anticipates: bool
     periodic: bool
+    at_once: bool  # the first change of a one-shot lookahead may also be requested at the start
     trigger_ns: int
     switching_ns: Ints
     stall_ns: Ints
@@ -66,8 +69,11 @@ def model_of(
     may_change: Bools,
 ) -> Model:
     """A chain under a protocol that charges its changes."""
-    rules = rules_of(protocol, switching, boundary, requestable, may_change)
-    return Model(cells, runs_of(cells, 2 if rules.periodic else 1), rules, order_of(rules))
+    runs = runs_of(cells, 2 if boundary == "periodic" else 1)
+    n = len(cells.kind)
+    ahead_ns = (runs.start_ns[:, [n]] - runs.start_ns[:, :n]).min(axis=0)  # at least, to the end
+    rules = rules_of(protocol, switching, boundary, requestable, may_change, ahead_ns)
+    return Model(cells, runs, rules, order_of(rules))
 
 
 def order_of(rules: Rules) -> Order:
@@ -86,13 +92,17 @@ def rules_of(
     boundary: Boundary,
     requestable: Bools,
     may_change: Bools,
+    ahead_ns: Ints,
 ) -> Rules:
     """The rules of a protocol that charges its changes."""
+    if boundary == "periodic" and not (protocol.drains or protocol.anticipates):
+        may_change = may_change & (ahead_ns > protocol.trigger_ns)  # or the request comes after the end
     longest = np.maximum(switching.host_call_ns, switching.switching_ns)
     return Rules(
         drains=protocol.drains,
         anticipates=protocol.anticipates,
         periodic=boundary == "periodic",
+        at_once=protocol.anticipates and boundary == "one-shot",
         trigger_ns=0 if protocol.anticipates else protocol.trigger_ns,
         switching_ns=switching.switching_ns.astype(np.int64),
         stall_ns=switching.stall_ns.astype(np.int64),
@@ -168,11 +178,29 @@ def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
 
 
 @compiled
-def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
-    """Drain before launch ``i``, then run it under ``b``: (arrival, time in ns, energy in J).
+def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int, float]:
+    """A change from ``a`` to ``b`` decided at boundary ``i``: (arrival, time in ns, energy in J).
 
-    The pause comes after the gap before the launch. Arrival -1: not allowed.
+    ``landing``: the boundary to land on (lookahead), or AT_ONCE. Arrival -1: not possible.
     """
+    if model.rules.drains:
+        return drain_change(model, i, a, b)
+    if landing == AT_ONCE:
+        arrival, time_ns, energy_j = follow_change(model, i, a, b)
+    else:
+        arrival, time_ns, energy_j = lookahead_change(model, i, a, b, landing)
+    if arrival == i:  # landed at once: the launch runs before the next decision
+        k = i % len(model.cells.kind)
+        if not model.cells.allowed[k, b]:
+            return -1, 0, 0.0
+        more_ns, more_j = cell_cost(model.cells, k, b)
+        return i + 1, time_ns + more_ns, energy_j + more_j
+    return arrival, time_ns, energy_j
+
+
+@compiled
+def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
+    """Drain after the gap before launch ``i``, pause, then run the launch under ``b``."""
     cells, rules = model.cells, model.rules
     n = len(cells.kind)
     k = i % n
@@ -192,7 +220,7 @@ def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]
 
 @compiled
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
-    """Request ``b`` at boundary ``i`` plus the trigger: (arrival, time in ns, energy in J)."""
+    """Request ``b`` at boundary ``i`` plus the trigger."""
     starts, rules = model.runs.start_ns[a], model.rules
     stops_ns = starts[i] + rules.trigger_ns + rules.work_ns[a, b]
     m = first_at_or_after(starts, i, stops_ns + 1) - 1

@@ -10,6 +10,7 @@ vertex of the hull, which is attained, and the bound is tight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -70,6 +71,10 @@ class Frontier:
         """Lower bound on the objective; infinite if the budget is proven out of reach."""
         return self.envelope_minimum(target)[1]
 
+    def envelope(self, time_ns: float) -> float:
+        """The least energy that the lines allow at a time, in J."""
+        return max((v - b * time_ns) / a for a, b, v in self.lines if a > 0)
+
     def envelope_minimum(self, target: Target) -> tuple[float, float]:
         """Time in ns at which the envelope is best, and the objective there.
 
@@ -98,8 +103,19 @@ class Frontier:
         return float(time_ns[best]), values[best]
 
 
-def explore(oracle: Oracle, target: Target, *, tolerance: float = 1e-12, max_calls: int = 60) -> Frontier:
-    """Ask the oracle until the bound is met, the edge under it is closed, or ``max_calls``."""
+def explore(
+    oracle: Oracle,
+    target: Target,
+    *,
+    near: float = 1e-12,
+    seeds: Sequence[tuple[float, float]] = (),
+    max_calls: int = 60,
+) -> Frontier:
+    """Ask the oracle until the bound cannot rise by more than ``near`` (relative), or ``max_calls``.
+
+    Where the bound stands, the envelope of the lines is below it and the mix of the next outcomes
+    above. ``seeds``: weights to ask for first, from a similar problem.
+    """
     frontier = Frontier()
 
     def ask(energy_weight: float, time_weight: float) -> Outcome | None:
@@ -113,21 +129,23 @@ def explore(oracle: Oracle, target: Target, *, tolerance: float = 1e-12, max_cal
     if fastest is None or fastest.time_ns > target.max_time_ns:
         return frontier
     ask(1.0, 0.0)
-    for _ in range(max_calls - 2):
+    for energy_weight, time_weight in seeds:
+        ask(energy_weight, time_weight)
+    while len(frontier.lines) < max_calls:
         time_ns, bound = frontier.envelope_minimum(target)
         best = frontier.best(target)
         if not np.isfinite(bound) or (
-            best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + tolerance)
+            best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + near)
         ):
             break
         left, right = frontier.around(time_ns)
         if left is None or right is None or right.energy_j >= left.energy_j:
             break
         slope = (left.energy_j - right.energy_j) / (right.time_ns - left.time_ns)
-        found = ask(1.0, slope)
-        if found is None:
+        mixed_j = left.energy_j - slope * (time_ns - left.time_ns)
+        if mixed_j - frontier.envelope(time_ns) <= near * mixed_j:
             break
-        gain = (left.energy_j + slope * left.time_ns) - (found.energy_j + slope * found.time_ns)
-        if gain <= tolerance * left.energy_j or found.time_ns in (left.time_ns, right.time_ns):
+        found = ask(1.0, slope)
+        if found is None or found.time_ns in (left.time_ns, right.time_ns):
             break
     return frontier
