@@ -33,13 +33,13 @@ class Trees(NamedTuple):
     """Several sweeps of one model: K multipliers, with weight 1 on the cost.
 
     ``value[k]``: least cost + weight * use from a state on. ``used[k]``: what the plan of the sweep
-    uses from there. ``least_used``: the least that any schedule uses. Sweep 0 is the most telling.
+    uses from there. ``least_used``: no schedule uses less. Sweep 0 is the most telling.
     """
 
     weight: Floats  # (K,)
     value: Floats  # (K, boundaries, C)
     used: Floats  # (K, boundaries, C)
-    least_used: Floats  # (boundaries, C)
+    least_used: Floats  # (boundaries,)
     price: Floats  # (C, C): weighted cost of a pause, with the weight of sweep 0
     least: Floats  # (n,): the cheapest that a launch can be, with that weight ...
     nanosecond: float  # ... and the most that one nanosecond can cost
@@ -48,7 +48,7 @@ class Trees(NamedTuple):
 class Search(NamedTuple):
     """What to search for. ``by_time``: the cost is energy and the budget is on time, else reversed.
 
-    ``start``: clocks at the first boundary. ``final``: clocks at the end, -1 for any.
+    ``start``: clocks at the first boundary.
     """
 
     by_time: bool
@@ -57,7 +57,6 @@ class Search(NamedTuple):
     width: int  # labels that a clock may keep
     most: int  # labels in all; more than that, and nothing is proven
     start: int
-    final: int
 
 
 class Found(NamedTuple):
@@ -108,7 +107,7 @@ def _step(model: Model, plan: Plan, i: int, c: int) -> tuple[int, int, int, floa
 @compiled
 def _bound(trees: Trees, i: int, c: int, cost: float, left: float) -> float:
     """The least that can be made of a label with ``left`` of the budget; infinite if it breaks it."""
-    if trees.least_used[i, c] > left:
+    if trees.least_used[i] > left:
         return np.inf
     bound = -np.inf if i < trees.value.shape[1] - 1 else cost
     for k in range(len(trees.weight)):

@@ -6,7 +6,7 @@
 what is still to come after each state, a sweep over one iteration gives ``v``, and every closed
 walk through a state ``s`` costs at least ``v(s) - h(s)``. So the least difference over states that
 no closed walk can avoid is a lower bound, whatever the guess; taking ``v`` as the next guess
-tightens it. Closed walks through one state are open paths of the chain cut open there.
+tightens it. It holds for walks of several iterations too, and so for mixes of walks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kdvfs_sim.optimize.additive import Floats
-from kdvfs_sim.optimize.changes import Model, order_of, runs_of
+from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import ROUNDING
 from kdvfs_sim.optimize.sweep import Plan, new_plan, sweep, trace
 from kdvfs_sim.optimize.target import Outcome
@@ -39,20 +39,18 @@ class Sweep(NamedTuple):
 class OpenPaths:
     """From the first boundary to the last; an ``Oracle``.
 
-    ``start``: clocks in force at first. ``final``: clocks in force at the end, -1 for any.
-    ``sweeps``: all that were made, for whoever wants to close the gap.
+    ``start``: clocks in force at first. ``sweeps``: all that were made, for whoever wants to close
+    the gap.
     """
 
     model: Model
     start: int
-    final: int = -1
     sweeps: list[Sweep] = field(default_factory=list)
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n, n_clocks = self.model.cells.allowed.shape
         value, plan = np.empty((n + 1, n_clocks)), new_plan(self.model)
-        value[n] = 0.0 if self.final < 0 else np.inf
-        value[n, self.final] = 0.0
+        value[n] = 0.0
         sweep(self.model, energy_weight, time_weight, value, plan)
         self.sweeps.append(Sweep(energy_weight, time_weight, value, plan))
         if value[0, self.start] == np.inf:
@@ -139,26 +137,6 @@ class ClosedPaths:
             return None
         choice = np.full(n, c, dtype=np.int64)
         return Outcome(int(runs.start_ns[c, n]), float(runs.energy_j[c, n]), choice, (0, c))
-
-    def cut_open(self, state: tuple[int, int]) -> OpenPaths:
-        """The closed walks through one state, as paths of the chain turned to begin there."""
-        first, clock = state
-        cells, rules = self.model.cells, self.model.rules
-        cells = cells._replace(
-            kind=np.roll(cells.kind, -first),
-            duration_ns=np.roll(cells.duration_ns, -first),
-            gap_ns=np.roll(cells.gap_ns, -first),
-            allowed=np.roll(cells.allowed, -first, axis=0),
-        )
-        rules = rules._replace(periodic=False, may_change=np.roll(rules.may_change, -first))
-        return OpenPaths(
-            model=Model(cells, runs_of(cells, 1), rules, order_of(rules)), start=clock, final=clock
-        )
-
-
-def turned_back(outcome: Outcome, state: tuple[int, int]) -> Outcome:
-    """An outcome of ``cut_open(state)`` as one of the chain that begins where it did."""
-    return outcome._replace(choice=np.roll(outcome.choice, state[0]), begin=state)
 
 
 def _unavoidable(model: Model) -> int:

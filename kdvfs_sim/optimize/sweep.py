@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
-from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
+from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, Order, change
 
 STAY = -1
@@ -76,8 +76,7 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
             value[i, c] = staying[c]
         if rules.drains:
             if rules.may_change[i]:
-                table.front[i] = _least(staying)
-                _drain(table, plan, i)
+                _drain(model, table, plan, i)
             continue
         table.front[i] = _least(staying)  # for a change that lands where it is requested
         if rules.anticipates:
@@ -142,15 +141,14 @@ def nanosecond(model: Model, energy_weight: float, time_weight: float) -> float:
 @compiled
 def busy_costs(model: Model, energy_weight: float, time_weight: float) -> Floats:
     """(n, C): weighted cost of a launch without the gap after it; infinite where it is not allowed."""
-    cells, runs = model.cells, model.runs
+    cells = model.cells
     n, n_clocks = cells.allowed.shape
     busy = np.full((n, n_clocks), np.inf)
     for i in range(n):
         for c in range(n_clocks):
             if cells.allowed[i, c]:
-                busy_ns = runs.start_ns[c, i + 1] - runs.start_ns[c, i] - cells.gap_ns[i]
                 cost = energy_weight * cells.power_w[cells.kind[i], c] * 1e-9 + time_weight
-                busy[i, c] = cost * busy_ns
+                busy[i, c] = cost * launch_ns(cells, i, c)
     return busy
 
 
@@ -171,13 +169,13 @@ def least_costs(model: Model, busy: Floats, energy_weight: float, time_weight: f
 
 @compiled
 def pause_price(model: Model, energy_weight: float, time_weight: float) -> Floats:
-    """(C, C): weighted cost of a drained change, old by new; infinite where there is none."""
+    """(C, C): weighted cost of a drained change, without the relaunch; infinite where there is none."""
     cells, rules = model.cells, model.rules
     n_clocks = len(cells.idle_w)
     price = np.full((n_clocks, n_clocks), np.inf)
     for a in range(n_clocks):
         for b in range(n_clocks):
-            old_ns, pause_ns = rules.switching_ns[a, b], rules.pause_ns[a, b]
+            old_ns, pause_ns = rules.switching_ns[a, b], rules.ready_ns[a, b]
             idle_j = 0.0
             if old_ns > 0:
                 idle_j += cells.idle_w[a] * old_ns * 1e-9
@@ -205,19 +203,34 @@ def _least_sum(x: Floats, y: Floats) -> float:
 
 
 @compiled
-def _drain(table: Table, plan: Plan, i: int) -> None:
-    staying = table.staying
-    for a in range(len(staying)):
+def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
+    relaunch_ns = model.rules.relaunch_ns[i]
+    ahead = table.staying  # once the change has been made
+    if relaunch_ns > 0:
+        for b in range(len(ahead)):
+            ahead[b] += relaunch_cost(model, table.energy_weight, table.time_weight, i, b)
+    front = _least(ahead)
+    for a in range(len(ahead)):
         price = table.price[a]
-        if not table.front[i] + table.cheapest[a] < table.value[i, a]:
+        if not front + table.cheapest[a] < table.value[i, a]:
             continue
-        least = _least_sum(staying, price)
+        least = _least_sum(ahead, price)
         if least < table.value[i, a]:
             table.value[i, a] = least
             b = 0
-            while staying[b] + price[b] > least:
+            while ahead[b] + price[b] > least:
                 b += 1
             plan.target[i, a] = b
+
+
+@compiled
+def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int, b: int) -> float:
+    """Weighted cost of what a drained launch waits for after the change."""
+    relaunch_ns = model.rules.relaunch_ns[i]
+    if relaunch_ns == 0:
+        return 0.0
+    cost: float = (energy_weight * model.cells.idle_w[b] * 1e-9 + time_weight) * relaunch_ns
+    return cost if np.isfinite(cost) else np.inf
 
 
 @compiled
@@ -294,7 +307,7 @@ def _price(
     """The exact cost of a change, written down if it is the best."""
     arrival, time_ns, energy_j = change(model, i, a, b, landing)
     if 0 <= arrival <= limit:
-        cost = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
+        cost: float = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
         if cost < best:
             plan.target[i, a] = b
             plan.landing[i, a] = landing
@@ -333,8 +346,8 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
                     m += 1
                     continue
                 k = m % n
-                gap_ns = cells.gap_ns[k]
-                busy_ns = lasts_ns - gap_ns
+                gap_ns = cells.gap_ns[k]  # at least
+                busy_ns = launch_ns(cells, k, a)
                 busy_cost = table.energy_weight * cells.power_w[cells.kind[k], a] * 1e-9 + table.time_weight
                 gap_cost = gap_ns * table.time_weight
                 while s < order.n_targets[a] and order.work_ns[a, s] < begins_ns + lasts_ns:
