@@ -95,7 +95,7 @@ def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
         _dynamic(row),
         "" if row.n_switches is None else f"{row.n_switches:g}",
         _signed(row.lower_bound_pct),
-        "" if row.gap_pct is None else f"{row.gap_pct:.3f}",
+        "" if row.gap_pct is None else f"{round(row.gap_pct, 3) + 0.0:.3f}",
         status,
     ]
 
