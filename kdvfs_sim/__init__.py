@@ -43,7 +43,7 @@ _HOME: Final[dict[str, str]] = {
     "solve": "kdvfs_sim.optimize.solve",
     "Scene": "kdvfs_sim.study.scene",
     "build_scene": "kdvfs_sim.study.scene",
-    "Budget": "kdvfs_sim.study.equal_slack",
+    "Budget": "kdvfs_sim.study.plans",
     "equal_slack": "kdvfs_sim.study.equal_slack",
     "write_perfetto": "kdvfs_sim.report.perfetto",
 }
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
     from kdvfs_sim.replay.program import Program as Program
     from kdvfs_sim.replay.simulate import ReplayResult as ReplayResult
     from kdvfs_sim.report.perfetto import write_perfetto as write_perfetto
-    from kdvfs_sim.study.equal_slack import Budget as Budget
     from kdvfs_sim.study.equal_slack import equal_slack as equal_slack
+    from kdvfs_sim.study.plans import Budget as Budget
     from kdvfs_sim.study.scene import Scene as Scene
     from kdvfs_sim.study.scene import build_scene as build_scene
     from kdvfs_sim.trace.readers import read_trace as read_trace

@@ -21,9 +21,11 @@ from kdvfs_sim.cli.options import (
     protocol_name,
     recorded_from,
 )
+from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.units import parse_percent
 
 INFEASIBLE = 4
+MAX_LANDING_ERROR_MS = 10_000
 
 
 def command(
@@ -51,6 +53,22 @@ def command(
             help="Policies beside the baselines: common, all, or names such as launch,kind,'launch edp'.",
         ),
     ] = "common",
+    confidence: Annotated[
+        str | None,
+        typer.Option(
+            "--confidence",
+            metavar="PCT",
+            help="Add plans that keep the time budget with this probability when switching times scatter.",
+        ),
+    ] = None,
+    landing_error_ms: Annotated[
+        float,
+        typer.Option(
+            "--landing-error",
+            metavar="MS",
+            help="With --confidence: changes also land up to so much later, as where a governor ticks.",
+        ),
+    ] = 0.0,
     boundary: BoundaryOption = None,
     device: DeviceOption = None,
     node_power: NodePowerOption = 0.0,
@@ -74,8 +92,10 @@ def command(
     from kdvfs_sim.core.switching import PROTOCOLS
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
-    from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
+    from kdvfs_sim.study.equal_slack import equal_slack
+    from kdvfs_sim.study.plans import Budget, plans_from
     from kdvfs_sim.study.scene import build_scene
+    from kdvfs_sim.study.uncertainty import Luck
     from kdvfs_sim.study.workload import read_workload
 
     budget = Budget(
@@ -85,6 +105,11 @@ def command(
     names = list(PROTOCOLS) if protocol == "all" else [protocol_name(protocol)]
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
+    probability = None if confidence is None else _probability_from(confidence)
+    if not 0 <= landing_error_ms <= MAX_LANDING_ERROR_MS:
+        raise UsageError(
+            f"--landing-error {landing_error_ms}: milliseconds from 0 to {MAX_LANDING_ERROR_MS} are right"
+        )
     plans = plans_from(policy)
     target = None if folder is None else out_dir(folder)
     if target is not None:
@@ -101,7 +126,14 @@ def command(
             node_power_w=node_power,
         )
     table = equal_slack(
-        scene, budget=budget, protocols=names, plans=plans, seed=seed, progress=steps("optimizing")
+        scene,
+        budget=budget,
+        protocols=names,
+        plans=plans,
+        confidence=probability,
+        luck=Luck(landing_error_ns=round(landing_error_ms * 1e6)),
+        seed=seed,
+        progress=steps("optimizing"),
     )
     settings = {
         "trace": workload.trace.source,
@@ -109,6 +141,7 @@ def command(
         "budget": str(budget),
         "slack_pct": budget.slack_pct,
         "boundary": edge,
+        "confidence": probability,
         "node_power_w": node_power,
         "seed": seed,
     }
@@ -122,3 +155,11 @@ def command(
         show_policies(table)
     feasible = any(row.energy_pct is not None for row in table.rows if row.name != "auto")
     return 0 if feasible else INFEASIBLE
+
+
+def _probability_from(text: str) -> float:
+    """Raises UsageError."""
+    share = parse_percent(text, "--confidence") / 100
+    if not 0.5 <= share < 1:
+        raise UsageError(f"--confidence {text!r}: from 50% to less than 100% is right")
+    return share

@@ -82,7 +82,7 @@ def switching(
     from kdvfs_sim.report.switching_page import show_study, study_json
     from kdvfs_sim.report.switching_plot import require_plots
     from kdvfs_sim.report.switching_results import check_targets, write_study
-    from kdvfs_sim.study.equal_slack import Budget
+    from kdvfs_sim.study.plans import Budget
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.study.switching_study import CHARGED, switching_study
     from kdvfs_sim.study.workload import read_workload

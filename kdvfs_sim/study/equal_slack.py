@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
-from kdvfs_sim.core.errors import InputError, UsageError
-from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective, Problem, Solution
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
 from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import pass_plan, solve
+from kdvfs_sim.study.plans import COMMON, Budget, Plan
 from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit, static
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
+from kdvfs_sim.study.uncertainty import Luck, scattered, sure_plan
 
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
 NOMINAL: Final[Corner] = ("nominal", "nominal")
+SURE: Final = "launch sure"
 BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock", "pass")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a policy may choose, without the protocol."""
-
-    granularity: Granularity
-    aggregation: Aggregation = "global"
-    minimize: Minimize = "energy"
-
-    @property
-    def name(self) -> str:
-        words: list[str] = [self.granularity]
-        words += ["local"] if self.aggregation == "local" else []
-        words += [self.minimize] if self.minimize != "energy" else []
-        return " ".join(words)
-
-
-PLANS: Final = (
-    Plan(granularity="kind"),
-    Plan(granularity="segment"),
-    Plan(granularity="launch", aggregation="local"),
-    Plan(granularity="launch"),
-    Plan(granularity="launch", minimize="edp"),
-    Plan(granularity="launch", minimize="ed2p"),
-)
-COMMON: Final = tuple(plan for plan in PLANS if plan.name in ("kind", "launch local", "launch"))
-
-
-def plans_from(text: str) -> tuple[Plan, ...]:
-    """``common``, ``all``, or names of PLANS separated by commas. Raises UsageError."""
-    if text in ("common", "all"):
-        return COMMON if text == "common" else PLANS
-    by_name = {plan.name: plan for plan in PLANS}
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in by_name:
-            raise UsageError(f"--policy {name!r}: one of common, all, {', '.join(by_name)} is right")
-    return tuple(by_name[name] for name in names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,27 +65,6 @@ class PolicyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
-    energy (then time is what is minimized)."""
-
-    slack_pct: float = 0.6
-    energy_pct: float | None = None
-
-    def objective(self, minimize: Minimize, base: Metrics) -> Objective:
-        if self.energy_pct is not None and base.energy_j is not None:
-            return Objective(minimize="time", max_energy_j=base.energy_j * self.energy_pct / 100)
-        if minimize != "energy":
-            return Objective(minimize=minimize)
-        return Objective(minimize="energy", max_time_s=base.time_s * (1 + self.slack_pct / 100))
-
-    def __str__(self) -> str:
-        if self.energy_pct is not None:
-            return f"at most {self.energy_pct:g} % of AUTO's energy"
-        return f"at most {self.slack_pct:g} % more time than AUTO"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EqualSlack:
     """The table, and the AUTO run that its percentages refer to.
 
@@ -142,14 +85,18 @@ def equal_slack(
     budget: Budget,
     protocols: Sequence[str],
     plans: Iterable[Plan] = COMMON,
+    confidence: float | None = None,
+    luck: Luck | None = None,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> EqualSlack:
     """Solve every plan under every protocol within the same time budget, baselines included.
 
-    Raises InputError if AUTO's energy is not known: there is nothing to compare with then.
+    ``confidence``: add, under every charged protocol, a plan per launch that keeps a time budget with this
+    probability when switching times scatter as ``luck`` says; and say of every plan that switches how often
+    it does. Raises InputError if AUTO's energy is not known: there is nothing to compare with then.
     """
-    comparison = _Comparison(scene, budget, seed)
+    comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck())
     flags = list(scene.flags)
     if scene.governor is None:
         flags.append(f"no replay under a dynamic governor: that of {scene.gpu.name} has not been measured")
@@ -164,6 +111,9 @@ def equal_slack(
         for plan in plans:
             progress(f"{name}: {plan.name}")
             rows.append(comparison.policy(plan, scene.protocols[name]))
+        if confidence is not None and scene.protocols[name].charged:
+            progress(f"{name}: {SURE}")
+            rows.append(comparison.sure(confidence, scene.protocols[name]))
     return EqualSlack(
         baseline=comparison.auto_at["nominal"],
         budget=budget,
@@ -176,7 +126,8 @@ def equal_slack(
 class _Comparison:
     """The budget, the AUTO runs, and the evaluators, built once per table."""
 
-    def __init__(self, scene: Scene, budget: Budget, seed: int) -> None:
+    def __init__(self, scene: Scene, budget: Budget, seed: int, luck: Luck | None) -> None:
+        self.luck = luck
         self.scene = scene
         self.seed = seed
         free = scene.protocols["free"]
@@ -251,6 +202,19 @@ class _Comparison:
         """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
         return self._row(plan.name, plan, protocol, solve(self._problem(plan, protocol), seed=self.seed))
 
+    def sure(self, confidence: float, protocol: SwitchProtocol) -> PolicyRow:
+        """A plan per launch that keeps its time budget with a probability; metrics at the median latency."""
+        plan = Plan(granularity="launch")
+        objective = self.budget.objective(plan.minimize, self.auto_at["nominal"])
+        if objective.max_time_s is None:
+            missing = Solution(status="not applicable", message="a probability is kept of a time budget")
+            return self._row(SURE, plan, protocol, missing)
+        found = sure_plan(
+            self.scene, protocol, objective, probability=confidence, luck=self.luck, seed=self.seed
+        )
+        missing = Solution(status="infeasible", message="no lock keeps the budget")
+        return self._row(SURE, plan, protocol, missing if found is None else found.solution)
+
     def _problem(self, plan: Plan, protocol: SwitchProtocol) -> Problem:
         return self.scene.problem(
             self.budget.objective(plan.minimize, self.auto_at["nominal"]),
@@ -298,6 +262,8 @@ class _Comparison:
         tables: Mapping[Level, CostTable] | None = None,
     ) -> PolicyRow:
         objective = self.budget.objective(plan.minimize, self.auto_at["nominal"])
+        if self.luck is not None and tables is None and protocol.charged:
+            solution = replace(solution, message=self._with_luck(solution, protocol, objective))
         common: dict[str, Any] = {
             "name": name,
             "granularity": plan.granularity,
@@ -345,6 +311,19 @@ class _Comparison:
     ) -> Metrics:
         costs = None if tables is None else tables["nominal"]
         return self._evaluated(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
+
+    def _with_luck(self, solution: Solution, protocol: SwitchProtocol, objective: Objective) -> str:
+        """The message, and what fresh replays of a plan that switches give."""
+        if self.luck is None or solution.metrics is None or not solution.metrics.n_switches:
+            return solution.message
+        scatter = scattered(self.scene, solution, protocol, luck=self.luck, seed=self.seed + 2)
+        base = self.auto_at["nominal"]
+        assert base.energy_j is not None
+        return (
+            f"keeps the budget in {scatter.kept(objective):.1%} of {len(scatter.time_s)} replays, on average "
+            f"{100 * (scatter.time_s.mean() / base.time_s - 1):+.2f} % time and "
+            f"{100 * (scatter.energy_j.mean() / base.energy_j - 1):+.2f} % energy; {solution.message}"
+        )
 
     def _under_dynamic(self, solution: Solution, protocol: SwitchProtocol) -> tuple[float, float] | None:
         """Time and energy when the governor lags as measured, in per cent of AUTO's under the same."""

@@ -19,7 +19,7 @@ from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import switching_model, tabulate
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
-from kdvfs_sim.study.equal_slack import Budget
+from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import LEVELS, Scene
 
@@ -199,7 +199,7 @@ class _Bench:
             energy_pct=energy_pct,
             lower_bound_pct=100 * (solution.lower_bound / self.base.energy_j - 1),
             n_switches=metrics.n_switches,
-            switches_pay=solution.alternate is None and len(solution.schedule) > 1,
+            switches_pay=metrics.n_switches > 0,
             survives=(self.mix_pct - energy_pct) / possible if possible > 0 else 0.0,
             status=solution.status,
         )

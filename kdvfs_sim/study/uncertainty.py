@@ -13,16 +13,17 @@ import numpy.typing as npt
 from kdvfs_sim.core.errors import NotApplicableError
 from kdvfs_sim.core.problem import Objective, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import SwitchDraws, SwitchProtocol
+from kdvfs_sim.core.switching import SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.switching import LATENCY_SPREAD
-from kdvfs_sim.optimize.baselines import static_lock, static_mix
+from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.replay.fast import FastEvaluator
-from kdvfs_sim.study.scene import Scene
+from kdvfs_sim.study.scene import Judge, Scene
 
 N_REPLAYS: Final = 2000
+GAP: Final = 1e-3  # of a plan; chance moves it by more
 N_STEPS: Final = 8  # plans tried
-CLOSE: Final = 2e-4  # of the budget: no plan is looked for this near to one that is not sure
+CLOSE: Final = 2e-4  # of the budget: a sure plan that leaves less than this unused is good enough
 SURER: Final = 0.25  # of what a probability leaves open, kept in hand for replays not seen while planning
 
 
@@ -130,10 +131,11 @@ def sure_plan(
 ) -> SurePlan | None:
     """The best plan found that keeps a time budget with ``probability``; None if no lock keeps it.
 
-    Plans for a time budget that is tighter by as much as the plan before overran the real one, at the
-    quantile wanted and a little more; once a plan is sure, halfway back. The best is replayed afresh. Where
-    no such plan saves more, the answer is static or static-mix, which keep theirs for certain. Raises
-    NotApplicableError for an objective without a time budget.
+    Plans as if each change also stalled the GPU for what misplaced landings cost on average, and for a budget
+    that is tighter by what the wanted quantile (and a little more) lies above the mean: both as seen in
+    replays of the plan before. The best sure plan is replayed afresh. Where none saves more, the answer is
+    static or static-mix, which keep their budget for certain. Raises NotApplicableError for an objective
+    without a time budget.
     """
     luck = luck or Luck()
     most_s = objective.max_time_s
@@ -146,26 +148,45 @@ def sure_plan(
         return None
     best = min((s for s in (lock, static_mix(locks)) if s.metrics is not None), key=_energy_j)
     wanted = probability + SURER * (1 - probability)
-    budget_s, broken_s = most_s, math.inf  # the smallest budget whose plan was not sure
+    budget_s, penalty_s = most_s, 0.0
     for step in range(N_STEPS):
         progress(f"plan {step + 1} of at most {N_STEPS}")
-        plan = solve(
-            scene.problem(replace(objective, max_time_s=budget_s), protocol, evaluate=judge), seed=seed
+        problem = scene.problem(
+            replace(objective, max_time_s=budget_s),
+            protocol,
+            switching=_stalling(scene.switching["nominal"], penalty_s),
         )
-        if plan.schedule is None:
+        plan = _at_median(solve(problem, seed=seed, gap=GAP), judge)
+        if plan.metrics is None or not plan.metrics.n_switches:
             break
         tried = scattered(scene, plan, protocol, luck=luck, n_replays=n_replays, seed=seed + 1)
-        over_s = float(np.quantile(tried.time_s, wanted)) - most_s
-        if over_s > 0:
-            broken_s = budget_s
-            budget_s -= over_s
-        else:
+        mean_s, most_likely_s = float(tried.time_s.mean()), float(np.quantile(tried.time_s, wanted))
+        if most_likely_s <= most_s:
             best = min(best, plan, key=_energy_j)
-            if broken_s - budget_s < CLOSE * most_s or broken_s == math.inf:
+            if most_s - most_likely_s < CLOSE * most_s:
                 break
-            budget_s = (budget_s + broken_s) / 2
+            budget_s = min(most_s, budget_s + most_s - most_likely_s)
+        else:
+            penalty_s += max(0.0, mean_s - plan.metrics.time_s) / plan.metrics.n_switches
+            budget_s -= most_likely_s - (mean_s if step == 0 else most_s)
     fresh = scattered(scene, best, protocol, luck=luck, n_replays=n_replays, seed=seed + 2)
     return SurePlan(solution=best, scatter=fresh, kept=fresh.kept(objective))
+
+
+def _stalling(table: SwitchTable, penalty_s: float) -> SwitchTable:
+    """The same changes, each with so much of its time spent without progress."""
+    penalty_ns = np.where(table.switching_ns > 0, round(penalty_s * 1e9), 0)
+    return replace(table, stall_ns=np.minimum(table.switching_ns, table.stall_ns + penalty_ns))
+
+
+def _at_median(plan: Solution, judge: Judge) -> Solution:
+    """A plan with the metrics of the real switching at its median instead of those it was planned with."""
+    if plan.schedule is None:
+        return plan
+    metrics = judge(plan.schedule)
+    if plan.alternate is not None:
+        metrics = blend(metrics, judge(plan.alternate), plan.share)
+    return replace(plan, metrics=metrics, lower_bound=None)
 
 
 def _energy_j(solution: Solution) -> float:

@@ -140,6 +140,9 @@ def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: s
         ("--policy", "best"),
         ("--node-power", "inf"),
         ("--node-power", "1e300"),
+        ("--confidence", "sure"),
+        ("--confidence", "100%"),
+        ("--landing-error", "-1"),
         ("--nonsense", "1"),
     ],
 )

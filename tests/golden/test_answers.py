@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kdvfs_sim.study.equal_slack import Budget, Plan, equal_slack
+from kdvfs_sim.study.equal_slack import equal_slack
+from kdvfs_sim.study.plans import Budget, Plan
 from kdvfs_sim.study.scene import build_scene
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.recordings import shipped

@@ -9,8 +9,9 @@ import pytest
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.switching import PROTOCOLS
-from kdvfs_sim.study.equal_slack import BASELINES, Budget, EqualSlack, Plan, equal_slack, plans_from
-from kdvfs_sim.study.equal_slack import PLANS as PLANS_KNOWN
+from kdvfs_sim.study.equal_slack import BASELINES, EqualSlack, equal_slack
+from kdvfs_sim.study.plans import PLANS as PLANS_KNOWN
+from kdvfs_sim.study.plans import Budget, Plan, plans_from
 from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error

@@ -16,7 +16,7 @@ from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.report.switching_page import sentences, study_json
 from kdvfs_sim.report.switching_results import HTML, PNG, STUDY, check_targets, write_study
-from kdvfs_sim.study.equal_slack import Budget
+from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.switching_study import (
     HARDWARE_FLOOR,

@@ -1,0 +1,69 @@
+"""What is asked: the budget, and the policies that compete within it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
+    energy (then time is what is minimized)."""
+
+    slack_pct: float = 0.6
+    energy_pct: float | None = None
+
+    def objective(self, minimize: Minimize, base: Metrics) -> Objective:
+        if self.energy_pct is not None and base.energy_j is not None:
+            return Objective(minimize="time", max_energy_j=base.energy_j * self.energy_pct / 100)
+        if minimize != "energy":
+            return Objective(minimize=minimize)
+        return Objective(minimize="energy", max_time_s=base.time_s * (1 + self.slack_pct / 100))
+
+    def __str__(self) -> str:
+        if self.energy_pct is not None:
+            return f"at most {self.energy_pct:g} % of AUTO's energy"
+        return f"at most {self.slack_pct:g} % more time than AUTO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a policy may choose, without the protocol."""
+
+    granularity: Granularity
+    aggregation: Aggregation = "global"
+    minimize: Minimize = "energy"
+
+    @property
+    def name(self) -> str:
+        words: list[str] = [self.granularity]
+        words += ["local"] if self.aggregation == "local" else []
+        words += [self.minimize] if self.minimize != "energy" else []
+        return " ".join(words)
+
+
+PLANS: Final = (
+    Plan(granularity="kind"),
+    Plan(granularity="segment"),
+    Plan(granularity="launch", aggregation="local"),
+    Plan(granularity="launch"),
+    Plan(granularity="launch", minimize="edp"),
+    Plan(granularity="launch", minimize="ed2p"),
+)
+COMMON: Final = tuple(plan for plan in PLANS if plan.name in ("kind", "launch local", "launch"))
+
+
+def plans_from(text: str) -> tuple[Plan, ...]:
+    """``common``, ``all``, or names of PLANS separated by commas. Raises UsageError."""
+    if text in ("common", "all"):
+        return COMMON if text == "common" else PLANS
+    by_name = {plan.name: plan for plan in PLANS}
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in by_name:
+            raise UsageError(f"--policy {name!r}: one of common, all, {', '.join(by_name)} is right")
+    return tuple(by_name[name] for name in names)
