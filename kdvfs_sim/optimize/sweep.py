@@ -248,7 +248,11 @@ def _within(order: Order, a: int, work_ns: int) -> int:
 
 @compiled
 def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
-    """Landings that a request can reach from boundary i, but not from the next one any more."""
+    """Landings that a request can reach from boundary i, but not from the next one any more.
+
+    Landing on the next one at once, where that takes no time, is also decided here: decided there,
+    a launch would have to run before the next decision.
+    """
     rules, order, value, staying = model.rules, model.order, table.value, table.staying
     n, n_clocks = model.cells.allowed.shape
     limit = i + n if rules.periodic else n
@@ -261,7 +265,7 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
         while first > i and starts[first - 1] >= starts[i] + order.work_ns[a, 0]:
             first -= 1
         # ... to the last one that the furthest cannot reach from the next boundary.
-        while last > i and starts[last] >= starts[i + 1] + order.work_ns[a, order.n_targets[a] - 1]:
+        while last > i + 1 and starts[last] >= starts[i + 1] + order.work_ns[a, order.n_targets[a] - 1]:
             last -= 1
         table.first[a], table.last[a] = first, last
         if not model.cells.allowed[i, a]:
@@ -278,7 +282,7 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
                     continue
                 if barred[m] != barred[i]:
                     break
-                nearer = _within(order, a, starts[m] - starts[i + 1])
+                nearer = _within(order, a, starts[m] - starts[i + 1]) if m != i + 1 else 0
                 for s in range(nearer, _within(order, a, starts[m] - starts[i])):
                     b = order.target[a, s]
                     bound = until + (staying[b] if m == i else value[m, b])
