@@ -174,6 +174,7 @@ def explore(
         if mixed_j - frontier.envelope(time_ns) <= near * mixed_j:
             break
         found = ask(1.0, slope)
-        if found is None or found.time_ns in (left.time_ns, right.time_ns):
+        reached = left.energy_j + slope * left.time_ns
+        if found is None or found.energy_j + slope * found.time_ns >= reached * (1 - ROUNDING):
             break
     return frontier

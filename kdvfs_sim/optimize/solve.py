@@ -105,7 +105,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
     schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
     notes = [answer.message] if len(schedules) > 1 else []
-    if all(len(schedule) == 1 for schedule in schedules):
+    if all(schedule.is_static for schedule in schedules):
         kind = "static" if answer.alternate is None else "static-mix"
         notes = [f"switching does not pay; {kind}: {answer.message}"]
     if not problem.chain.additive:
