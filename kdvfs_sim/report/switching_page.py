@@ -86,7 +86,9 @@ def sentences(study: SwitchingStudy) -> list[str]:
 def _said(row: StudyRow) -> str:
     if not row.switches_pay:
         return f"nothing beyond a lock or a mix of two ({row.energy_pct:+.2f} %)"
-    return f"{row.energy_pct:+.2f} % by {row.protocol} ({row.survives:.0%} of what free switching adds)"
+    return (
+        f"{row.energy_pct:+.2f} % by {row.protocol} ({row.surviving_pct:.0f} % of what free switching adds)"
+    )
 
 
 def best_at(study: SwitchingStudy, gpu: GpuFacts, level: str) -> StudyRow:
@@ -123,7 +125,7 @@ def _curves(study: SwitchingStudy) -> Table:
             format_duration(latency_ns),
             f"{share:.1%}",
             *(f"{row.energy_pct:+.2f}" for row in rows),
-            f"{max(row.survives for row in rows):.0%}",
+            f"{max(row.surviving_pct for row in rows):.0f} %",
             f"{min(row.lower_bound_pct for row in rows):+.2f}",
         )
     return grid

@@ -136,11 +136,11 @@ def _verdict(study: SwitchingStudy, gpu: GpuFacts) -> str:
     low, nominal, high = (best_at(study, gpu, level) for level in ("low", "nominal", "high"))
     if not low.switches_pay:
         return "switching saves nothing beyond static-mix, however fast it is believed to be"
-    said = f"at best {low.survives:.0%} of what free switching adds to static-mix"
+    said = f"at best {low.surviving_pct:.0f} % of what free switching adds to static-mix"
     if not nominal.switches_pay:
         return f"{said}; nothing at the nominal latency"
-    left = f"{high.survives:.0%}" if high.switches_pay else "nothing"
-    return f"{said}; {nominal.survives:.0%} at the nominal latency, {left} at the slowest"
+    left = f"{high.surviving_pct:.0f} %" if high.switches_pay else "nothing"
+    return f"{said}; {nominal.surviving_pct:.0f} % at the nominal latency, {left} at the slowest"
 
 
 def _assumed(gpus: Sequence[GpuFacts]) -> Iterator[str]:

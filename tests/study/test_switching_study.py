@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -19,6 +20,7 @@ from kdvfs_sim.report.switching_results import HTML, PNG, STUDY, check_targets, 
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.switching_study import (
+    GAP,
     HARDWARE_FLOOR,
     SwitchingStudy,
     of_gpu,
@@ -32,6 +34,7 @@ from kdvfs_sim.trace.table import Trace
 
 LATENCIES_NS = (10_000, 3_000_000, 1_000_000_000)
 EXACT = 1e-6  # points
+GAP_POINTS = 100 * GAP
 
 
 def short_trace(tmp_path: Path) -> Trace:
@@ -77,9 +80,9 @@ def test_savings_lie_between_static_mix_and_the_ideal(study: SwitchingStudy) -> 
         assert row.energy_pct <= mix + EXACT
         assert row.lower_bound_pct <= row.energy_pct + EXACT
         if row.protocol != "follow":  # which may gain by a change that lands inside a kernel
-            assert row.energy_pct >= ideal - EXACT
+            assert row.energy_pct >= ideal - GAP_POINTS
         assert row.time_pct <= study.budget.slack_pct + EXACT
-        assert row.survives == pytest.approx((mix - row.energy_pct) / (mix - ideal))
+        assert row.surviving_pct == pytest.approx(100 * (mix - row.energy_pct) / (mix - ideal))
 
 
 def test_a_change_longer_than_the_period_saves_nothing(study: SwitchingStudy) -> None:
@@ -93,7 +96,7 @@ def test_a_change_longer_than_the_period_saves_nothing(study: SwitchingStudy) ->
 def test_lookahead_saves_no_more_the_slower_the_change(study: SwitchingStudy) -> None:
     saved = [row.energy_pct for row in study.curve("lookahead")]
     assert [row.scenario.switching_ns for row in study.curve("lookahead")] == list(LATENCIES_NS)
-    assert saved == sorted(saved)
+    assert all(slower >= faster - GAP_POINTS for faster, slower in itertools.pairwise(saved))
     assert saved[0] == pytest.approx(study.baselines["ideal"][1], abs=0.3)
 
 
@@ -191,4 +194,4 @@ def test_a_study_needs_one_iteration_and_the_periodic_boundary(scenes: dict[int,
 
 def test_numbers_are_finite(study: SwitchingStudy) -> None:
     for row in study.rows:
-        assert np.isfinite([row.time_pct, row.energy_pct, row.lower_bound_pct, row.survives]).all()
+        assert np.isfinite([row.time_pct, row.energy_pct, row.lower_bound_pct, row.surviving_pct]).all()
