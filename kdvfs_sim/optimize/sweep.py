@@ -43,6 +43,8 @@ class Table(NamedTuple):
     idle: Floats  # (C,): weighted cost of an idle nanosecond
     hidden: float  # what rounding can hide of a launch that starts while a change is landing
     first: Ints  # (C,): where the nearest target of a source last landed
+    reached: Floats  # (C,): the least cost by a change, for the boundary in work
+    ranked: npt.NDArray[np.int16]  # (boundaries, C): clocks by ascending value; lookahead
 
 
 def new_plan(model: Model) -> Plan:
@@ -61,6 +63,8 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
     n, n_clocks = cells.allowed.shape
     table = _prepare(model, energy_weight, time_weight, value)
     staying = table.staying
+    for i in range(n, value.shape[0] if rules.anticipates else n):
+        table.ranked[i] = np.argsort(value[i])
     for i in range(n - 1, -1, -1):
         for c in range(n_clocks):
             staying[c] = np.inf
@@ -74,7 +78,9 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
             if rules.may_change[i]:
                 _drain(model, table, plan, i)
         elif rules.anticipates:
+            table.ranked[i] = np.argsort(value[i])  # for a change that lands where it is requested
             _lookahead(model, table, plan, i)
+            table.ranked[i] = np.argsort(value[i])
             if i == 0 and rules.at_once:
                 table.first[:] = value.shape[0] - 1
                 _follow(model, table, plan, i)
@@ -114,6 +120,8 @@ def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floa
         idle,
         nanosecond(model, energy_weight, time_weight) if rules.stall_ns.any() else 0.0,
         np.full(n_clocks, n_boundaries - 1),
+        np.full(n_clocks, np.inf),
+        np.zeros((n_boundaries, n_clocks), dtype=np.int16),
     )
 
 
@@ -229,11 +237,13 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     Landing on the next one at once, where that takes no time, is also decided here: decided there,
     a launch would have to run before the next decision.
     """
-    rules, order, value, staying = model.rules, model.order, table.value, table.staying
+    rules, order, value = model.rules, model.order, table.value
     n, n_clocks = model.cells.allowed.shape
     limit = i + n if rules.periodic else n
     for a in range(n_clocks):
-        if order.n_targets[a] == 0 or not model.cells.allowed[i, a]:
+        n_targets = order.n_targets[a]
+        table.reached[a] = value[i, a]
+        if n_targets == 0 or not model.cells.allowed[i, a]:
             continue
         starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
         first = table.first[a]
@@ -244,38 +254,51 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
         lowest, second = best, best
         likely, likely_landing = -1, -1
         for settling in range(2):
-            m = first
-            for s in range(order.n_targets[a]):
-                b, work_ns = order.target[a, s], order.work_ns[a, s]
-                while m <= limit and starts[m] < starts[i] + work_ns:
-                    m += 1
-                if m > limit or barred[m] != barred[i]:
-                    break
-                landing = m
-                while landing <= limit and (starts[landing] < starts[i + 1] + work_ns or landing == i + 1):
-                    ahead = staying[b] if landing == i else value[landing, b]
-                    bound = run[landing] - run[i] + ahead + table.price[a, b] - table.hidden
-                    if (
-                        bound < second
-                        and rules.may_change[landing if landing < n else landing - n]
-                        and barred[landing] == barred[i]
-                    ):
+            m, near, far = first, 0, 0
+            while m <= limit and near < n_targets and barred[m] == barred[i]:
+                # Targets from ``near`` up to ``far`` land here if asked for now, and only now.
+                most_ns = starts[m] - starts[i]
+                late_ns = starts[m] - starts[i + 1] if m > i + 1 else -1
+                until = run[m] - run[i] - table.hidden
+                if until + value[m, table.ranked[m, 0]] < second and rules.may_change[m if m < n else m - n]:
+                    while near < n_targets and order.work_ns[a, near] <= late_ns:
+                        near += 1
+                    far = max(far, near)
+                    while far < n_targets and order.work_ns[a, far] <= most_ns:
+                        far += 1
+                    few = (far - near) * (far - near) < n_clocks
+                    for t in range(near, far) if few else range(n_clocks):
+                        b = order.target[a, t] if few else table.ranked[m, t]
+                        bound = until + value[m, b]
+                        if bound >= second:
+                            if few:
+                                continue
+                            break
+                        work_ns = rules.work_ns[a, b]
+                        if a == b or work_ns <= late_ns or work_ns > most_ns or not rules.requestable[b]:
+                            continue
+                        bound += table.price[a, b]
+                        if bound >= second:
+                            continue
                         if settling:
-                            best = _price(model, table, plan, i, a, b, landing, limit, best)
+                            best = _price(model, table, plan, i, a, b, m, limit, best)
                             second = best
                         elif bound < lowest:
                             second, lowest = lowest, bound
-                            likely, likely_landing = b, landing
+                            likely, likely_landing = b, m
                         else:
                             second = bound
-                    landing += 1
+                elif late_ns >= order.work_ns[a, n_targets - 1]:
+                    break
+                m += 1
             if likely < 0 or settling:
                 break
             best = _price(model, table, plan, i, a, likely, likely_landing, limit, best)
             if second >= best:
                 break
             second = best
-        value[i, a] = best
+        table.reached[a] = best
+    value[i] = table.reached
 
 
 @compiled
@@ -295,10 +318,10 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         table.first[a] = first
         best = value[i, a]
         lowest, second = best, best
-        likely = -1
+        likely, is_price = -1, False
         for settling in range(2):  # as for lookahead
-            m, entered = first, -1
-            kind, begins_ns, busy_ns, gap_ns, until = 0, 0, 0, 0, 0.0
+            m, entered, plain = first, -1, False
+            kind, begins_ns, busy_ns, gap_ns, until, rate = 0, 0, 0, 0, 0.0, 0.0
             for s in range(order.n_targets[a]):
                 stops_ns = asked_ns + order.work_ns[a, s]
                 while m < limit and starts[m + 1] <= stops_ns:
@@ -309,22 +332,25 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
                     k = m if m < n else m - n
                     entered, kind, begins_ns, gap_ns = m, cells.kind[k], starts[m], cells.gap_ns[k]
                     busy_ns = launch_ns(cells, k, a) if cells.allowed[k, a] else 0
-                    until = run[m] - run[i] - table.hidden
+                    until, rate = run[m] - run[i] - table.hidden, table.rate[kind, a]
+                    plain = table.hidden == 0.0 and cells.allowed[k, a] and cells.floor_ns[k] == 0
                 b = order.target[a, s]
                 elapsed_ns = stops_ns - begins_ns
                 bound = until + table.price[a, b]
                 if elapsed_ns == 0:
                     bound += staying[b] if m == i else value[m, b]
                 elif elapsed_ns < busy_ns:
+                    bound += elapsed_ns * rate + gap_ns * table.idle[b] + value[m + 1, b]
+                    if bound >= second:
+                        continue
                     scale = cells.ratio[kind, b] / cells.ratio[kind, a]
-                    rest_ns = np.rint((busy_ns - elapsed_ns) * scale)
-                    bound += elapsed_ns * table.rate[kind, a] + rest_ns * table.rate[kind, b]
-                    bound += gap_ns * table.idle[b] + value[m + 1, b]
+                    bound += np.rint((busy_ns - elapsed_ns) * scale) * table.rate[kind, b]
                 else:
                     waited_ns = elapsed_ns - busy_ns
-                    bound += busy_ns * table.rate[kind, a] + waited_ns * idle + value[m + 1, b]
+                    bound += busy_ns * rate + waited_ns * idle + value[m + 1, b]
                     if waited_ns < gap_ns:
-                        bound += (gap_ns - waited_ns) * min(idle, table.idle[b])
+                        after = table.idle[b] if table.hidden == 0.0 else min(idle, table.idle[b])
+                        bound += (gap_ns - waited_ns) * after
                 if bound < second:
                     if settling:
                         best = _price(model, table, plan, i, a, b, AT_ONCE, limit, best)
@@ -332,11 +358,16 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
                     elif bound < lowest:
                         second, lowest = lowest, bound
                         likely = b
+                        is_price = plain and cells.allowed[m if m < n else m - n, b]
                     else:
                         second = bound
             if likely < 0 or settling:
                 break
-            best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
+            if is_price and rules.ready_ns[a, likely] == rules.work_ns[a, likely]:
+                best = lowest
+                plan.target[i, a], plan.landing[i, a] = likely, AT_ONCE
+            else:
+                best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
             if second >= best:
                 break
             second = best
@@ -348,13 +379,18 @@ def _price(
     model: Model, table: Table, plan: Plan, i: int, a: int, b: int, landing: int, limit: int, best: float
 ) -> float:
     """The exact cost of a change, written down if it is the best."""
-    arrival, time_ns, energy_j = change(model, i, a, b, landing)
-    if 0 <= arrival <= limit:
-        cost: float = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
-        if cost < best:
-            plan.target[i, a] = b
-            plan.landing[i, a] = landing
-            return cost
+    if landing > i and model.rules.ready_ns[a, b] == model.rules.work_ns[a, b]:
+        # Lands on the boundary, and nothing is left to wait for.
+        cost: float = table.run[a, landing] - table.run[a, i] + table.price[a, b] + table.value[landing, b]
+    else:
+        arrival, time_ns, energy_j = change(model, i, a, b, landing)
+        if arrival < 0 or arrival > limit:
+            return best
+        cost = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
+    if cost < best:
+        plan.target[i, a] = b
+        plan.landing[i, a] = landing
+        return cost
     return best
 
 
