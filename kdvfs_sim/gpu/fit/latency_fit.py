@@ -71,9 +71,9 @@ class LatencyFit:
     """Coefficients of each kernel, arrays of shape (n_kernels,), and what they leave unexplained.
 
     ``sm_s_mhz`` and ``memory_s_mhz``: seconds at 1 MHz; ``fixed_s``; ``exponent``; ``cap_mhz`` (inf without
-    one). ``memory_efficiency`` (n_states,): of ``memory_states``. ``standard_error`` (n_kernels, 4): of the
-    SM-bound, memory-bound and fixed part, relative to the time at the fastest reading, and of the exponent;
-    NaN where the readings do not determine it (a bound was reached, or it was not fitted). ``log_residual``
+    one). ``memory_efficiency`` (n_states,): of ``memory_states``. ``standard_error`` (n_kernels, 4): of these
+    four, in their order; NaN where the readings do not determine it (a bound was reached, or it was not
+    fitted). ``log_residual``
     (n_kernels, n_clocks): log of measured over fitted, NaN where not measured.
     """
 
@@ -274,7 +274,9 @@ class _Kernel:
                 inverse = np.linalg.pinv(information)
                 variance = np.diag(inverse) / np.maximum(scale, 1e-12) ** 2 * (at @ at) / (n - k)
                 error[np.flatnonzero(inner)[determined]] = np.sqrt(variance[determined])
-        return error[:4]
+        units = np.array([self.unit_s * self.unit_sm, self.unit_s * self.unit_mem, self.unit_s, 1.0])
+        in_units: Floats = error[:4] * units
+        return in_units
 
     def _residual(self, efficiency: Floats, start: Floats, free: Bools) -> Callable[[Floats], Any]:
         def residual(x: Floats) -> Floats:

@@ -81,7 +81,8 @@ class _Evidence:
 
     ``columns`` (n,): clocks read. ``rows``: numbers of the shapes still possible; ``shapes`` (n_shapes,
     n_clocks) and what they leave of the readings, ``residual`` (n_shapes, n). ``precision`` (n_noises, n, n)
-    and ``log_det`` (n_noises,) of the readings' covariance.
+    and ``log_det`` (n_noises,) of the readings' covariance, ``misfit`` (n_noises, n_shapes) of the residuals
+    under it.
     """
 
     columns: Ints
@@ -90,6 +91,7 @@ class _Evidence:
     residual: Floats
     precision: Floats
     log_det: Floats
+    misfit: Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -260,13 +262,15 @@ def _evidence(space: ClockSpace, shapes: Floats, log_value: Floats, noise: Float
     precision = inverse.transpose(0, 2, 1) @ inverse
     misfit = ((residual @ precision[_WIDEST]) * residual).sum(axis=1)
     rows = np.flatnonzero(misfit <= misfit.min() + 2.0 * _NEGLIGIBLE)
+    possible = residual[rows]
     return _Evidence(
         columns=columns,
         rows=rows,
         shapes=shapes[rows],
-        residual=residual[rows],
+        residual=possible,
         precision=precision,
         log_det=np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1),
+        misfit=((possible @ precision) * possible).sum(axis=2),
     )
 
 
@@ -274,12 +278,13 @@ def _weights(
     evidence: _Evidence, common: Floats, shape_weights: Floats, noise_weights: Floats
 ) -> tuple[Floats, Floats]:
     """(n_noises, n_shapes) probabilities after the readings, and the residuals without the common curve."""
-    residual = evidence.residual - common[evidence.columns]
-    misfit = ((residual @ evidence.precision) * residual).sum(axis=2)
+    shared = common[evidence.columns]
+    pull = evidence.precision @ shared
+    misfit = evidence.misfit - 2.0 * pull @ evidence.residual.T + (pull @ shared)[:, None]
     log = -0.5 * misfit + (np.log(noise_weights) - evidence.log_det)[:, None]
     log += np.log(shape_weights[evidence.rows])
     weights = np.exp(log - log.max())
-    return weights / weights.sum(), residual
+    return weights / weights.sum(), evidence.residual - shared
 
 
 def _smooth(distance: Floats) -> Floats:

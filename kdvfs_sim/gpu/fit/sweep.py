@@ -85,9 +85,17 @@ class Sweep:
     def has_power(self) -> bool:
         return self.rows["power_w"].null_count() < self.rows.height
 
+    @property
+    def has_numeric(self) -> bool:
+        """Whether any reading is at a numeric clock pair."""
+        return bool((self.rows["sm_mhz"].is_not_null() & self.rows["mem_mhz"].is_not_null()).any())
+
     def where_rows(self, *conditions: pl.Expr) -> Sweep:
         """The rows that meet all conditions. Raises InputError if none does."""
-        return replace(self, rows=self.rows.filter(*conditions))
+        rows = self.rows.filter(*conditions)
+        if rows.is_empty():
+            raise InputError(f"{self.where}: no reading is left of {self.rows.height} after the selection")
+        return replace(self, rows=rows)
 
     def numeric(self) -> Sweep:
         """Without the readings at AUTO, which belong to no clock a model can be asked for."""
