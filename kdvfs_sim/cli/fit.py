@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kdvfs_sim.cli.options import JsonOption
-from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.units import parse_percent
 
 
@@ -59,7 +59,11 @@ def command(
     from kdvfs_sim.gpu.fit.sweep import read_sweep
     from kdvfs_sim.report.fit_page import fit_page
 
-    goal = Goal(slack_pct=parse_percent(slack), margin=margin)
+    slack_pct = parse_percent(slack)
+    try:
+        goal = Goal(slack_pct=slack_pct, margin=margin)
+    except InputError as error:
+        raise UsageError(f"--margin: {error}") from None
     if output is not None and gpu is None:
         raise UsageError("-o needs --gpu NAME: an entry with the idle power and the limits of this GPU")
     facts = None if gpu is None else load_gpu(gpu)

@@ -10,7 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from kdvfs_sim.gpu.facts import GpuFacts
-from kdvfs_sim.gpu.fit.fit import SweepFit, fit_sweep, planning_clocks
+from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu, fit_sweep, planning_clocks
 from kdvfs_sim.gpu.fit.halves import Held, held_out, split_repeats
 from kdvfs_sim.gpu.fit.plan import Choice, Goal, Suggestion, choose, suggest
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
@@ -94,6 +94,8 @@ def fit_page(
             held = held_out(choices, halves[1], chosen_on.readings.clocks[chosen_on.readings.baseline])
     suggestions = None
     if n_suggestions is not None:
+        if gpu is not None:
+            check_gpu(gpu, fit.readings)
         model = fit.shared if gpu is None else fit.planned(planning_clocks(gpu))
         suggestions = suggest(model, goal, n=n_suggestions)
     return FitPage(fit=fit, goal=goal, choices=choices, held=held, suggestions=suggestions)

@@ -18,7 +18,7 @@ from scipy.optimize import nnls
 
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
-from kdvfs_sim.gpu.fit.fit import SweepFit
+from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu
 from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, LatencyForm, fit_latency, n_parameters
 from kdvfs_sim.gpu.fit.readings import Bools, Floats
 from kdvfs_sim.gpu.latency import DEFAULT_EXPONENT
@@ -45,10 +45,11 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     """The entry with every kernel of the sweep under its name, and its categories as their medians.
 
     Kernels read at few clocks take the curve that the shared model gives them, and its range. Raises
-    InputError if the sweep has no times, and where the entry lacks idle power.
+    InputError if the sweep has no times or is of another GPU, and where the entry lacks idle power.
     """
     if fit.latency is None:
         raise InputError(f"{fit.sweep.where}: has no time for every kernel; a GPU entry needs them")
+    check_gpu(gpu, fit.readings)
     facts = _voltage(gpu, fit, source)
     gpu = gpu.with_facts(facts)
     few = (~np.isnan(fit.readings.time_s)).sum(axis=1) <= n_parameters(fit.latency.form)

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.fit.crossval import calibrated
 from kdvfs_sim.gpu.fit.diagnoses import Finding, diagnose
@@ -85,6 +86,18 @@ def fit_sweep(
 
 def _power(readings: Readings, form: PowerForm | str, *, timed: bool) -> PowerFit:
     return fit_power(readings, form if timed else "a+bV2f")
+
+
+def check_gpu(gpu: GpuFacts, readings: Readings) -> None:
+    """Raises InputError where a sweep was measured at a memory clock that this GPU does not have."""
+    listed = {float(memory.mhz) for memory in gpu.memory}
+    for mhz in readings.memory_states:
+        if mhz not in listed:
+            names = ", ".join(f"{m:.0f}" for m in sorted(listed))
+            raise InputError(
+                f"{readings.source or 'sweep'}: measured at memory clock {mhz:.0f} MHz; {gpu.name} lists "
+                f"{names}: another GPU, or another name of the clock"
+            )
 
 
 def planning_clocks(gpu: GpuFacts, measured: Iterable[Clocks] = ()) -> tuple[Clocks, ...]:

@@ -31,7 +31,7 @@ LARGEST_EXPONENT: Final = 20.0
 _START_EXPONENTS: Final = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, LARGEST_EXPONENT)
 _BALANCE: Final = np.geomspace(0.02, 50.0, 121)
 _SHARES: Final = np.concatenate([[0.0], _BALANCE / (1.0 + _BALANCE), [1.0]])
-_ROUNDS: Final = 6  # of kernels and memory efficiencies in turn; they hardly interact
+_ROUNDS: Final = 30  # of kernels and memory efficiencies in turn, until neither moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

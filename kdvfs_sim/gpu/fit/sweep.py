@@ -157,7 +157,9 @@ def sweep_from_rows(table: pl.DataFrame, *, source: str = "") -> Sweep:
             columns["power_w"] = power
     columns["category"] = _categories(table, columns["kernel"], where)
     rows = pl.DataFrame(columns).select(pl.col(name).cast(kind) for name, kind in SWEEP_SCHEMA.items())
-    _refuse(rows["kernel"].is_null(), table["kernel"], "kernel", "is empty", where)
+    _refuse(
+        rows["kernel"].fill_null("").str.strip_chars() == "", table["kernel"], "kernel", "is empty", where
+    )
     empty = rows["time_s"].is_null() & rows["power_w"].is_null()
     if empty.any():
         raise InputError(f"{where}: row {empty.arg_true()[0]} has neither a time nor a power")

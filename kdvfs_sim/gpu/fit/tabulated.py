@@ -30,7 +30,8 @@ def interpolated(readings: Readings, values: Floats, sm_mhz: npt.ArrayLike, mem_
         for i in range(sm.size):
             known = ~np.isnan(lines[:, i])
             result[k, i] = _linear(np.log(mem[i]), np.log(states[known]), lines[known, i])
-    return np.exp(result)
+    values_there: Floats = np.exp(result)
+    return values_there
 
 
 def tabulated_costs(
@@ -48,11 +49,9 @@ def tabulated_costs(
     table = rows.select("kernel", *as_text, "time_s", "power_w")
     measured = set(sweep.clocks)
     new = [pair for pair in dict.fromkeys(clocks) if pair not in measured]
-    if any(isinstance(pair.sm_mhz, Auto) or isinstance(pair.mem_mhz, Auto) for pair in new):
-        raise InputError(f"{sweep.where}: AUTO was not measured, and is between no two clocks")
     if new:
         readings = merge_repeats(sweep)
-        sm, mem = ([pair.sm_mhz for pair in new], [pair.mem_mhz for pair in new])
+        sm, mem = zip(*(numeric(pair, sweep.where) for pair in new), strict=True)
         time_s, power_w = (
             interpolated(readings, values, sm, mem) for values in (readings.time_s, readings.power_w)
         )
@@ -68,6 +67,13 @@ def tabulated_costs(
         )
         table = pl.concat([table, between])
     return cost_table_from_rows(table, recorded=recorded, source=sweep.where)
+
+
+def numeric(clocks: Clocks, where: str) -> tuple[int, int]:
+    """Raises InputError for AUTO, which is between no two clocks."""
+    if isinstance(clocks.sm_mhz, Auto) or isinstance(clocks.mem_mhz, Auto):
+        raise InputError(f"{where}: {clocks} was not measured, and AUTO is between no two clocks")
+    return clocks.sm_mhz, clocks.mem_mhz
 
 
 def _along_sm(readings: Readings, values: Floats, mem_mhz: float, sm: Floats) -> Floats:
