@@ -21,6 +21,7 @@ from kdvfs_sim.cli.options import (
     protocol_name,
     recorded_from,
 )
+from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.units import parse_percent
 
 INFEASIBLE = 4
@@ -55,6 +56,10 @@ def command(
     device: DeviceOption = None,
     node_power: NodePowerOption = 0.0,
     recorded_clocks: RecordedClocksOption = None,
+    margin: Annotated[
+        str | None,
+        typer.Option("--margin", metavar="p95", help="Raise times by what the GPU's fit leaves unexplained."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
     folder: Annotated[
         Path | None,
@@ -75,6 +80,7 @@ def command(
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
     from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
+    from kdvfs_sim.study.margin import with_time_margin
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.trace.readers import read_trace
 
@@ -86,6 +92,8 @@ def command(
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
     plans = plans_from(policy)
+    if margin not in (None, "p95"):
+        raise UsageError(f"--margin {margin!r}: p95 is right, or no margin")
     target = None if folder is None else out_dir(folder)
     if target is not None:
         check_targets(target)
@@ -93,6 +101,7 @@ def command(
         recording = read_trace(trace, recorded_clocks=recorded_from(recorded_clocks))
     with working("building the models (compiling on the first run) ..."):
         scene = build_scene(recording, gpu=gpu, boundary=edge, device=device, node_power_w=node_power)
+    scene = scene if margin is None else with_time_margin(scene)
     table = equal_slack(
         scene, budget=budget, protocols=names, plans=plans, seed=seed, progress=steps("optimizing")
     )
@@ -103,6 +112,7 @@ def command(
         "slack_pct": budget.slack_pct,
         "boundary": edge,
         "node_power_w": node_power,
+        "margin": margin,
         "seed": seed,
     }
     document = policies_json(table, settings)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kdvfs_sim.core.clocks import Clocks
-from kdvfs_sim.gpu.fit import latency_fit, power_fit
+from kdvfs_sim.gpu.fit import power_fit
 from kdvfs_sim.gpu.fit.crossval import Quantity, cross_validate
 from kdvfs_sim.gpu.fit.diagnoses import diagnose
 from kdvfs_sim.gpu.fit.few import SharedModel, fit_shared
@@ -246,6 +246,3 @@ def of_set(name: str, say: Callable[[str], None] = lambda text: None) -> Row:
 
 def of_sets(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Row]:
     return {name: of_set(name, lambda text, name=name: say(f"{name}: {text}")) for name in names}  # type: ignore[misc]
-
-
-__all__ = ["DATASETS", "latency_fit", "of_set", "of_sets"]

@@ -63,20 +63,37 @@ class CrossValidation:
     def errors(self, quantity: Quantity) -> ErrorSummary:
         return summarize(self.log_error(quantity))
 
-    def widen(self, quantity: Quantity, *, beyond: bool) -> float:
+    def widen(self, quantity: Quantity, *, beyond: bool, without: int = -1) -> float:
         """Factor on half-widths with which LEVEL of the left-out readings would have been inside.
 
         Of the clocks beyond those that the kernel was read at, or of those between: to extrapolate is
-        harder than any model knows.
+        harder than any model knows. ``without``: a fold that does not count.
         """
         score = self._score(quantity)
-        known = ~np.isnan(score)
+        known = ~np.isnan(score) & (self.fold != without)
         alike = known & (self.beyond == beyond)
         chosen = alike if alike.sum() >= _MIN_SCORES else known
         if not chosen.any():
             return 1.0
         unit = np.indices(score.shape)[1 if self.left_out == "clock" else 0]
         return float(np.quantile(score[chosen], LEVEL)) * _few_units(score[chosen], unit[chosen])
+
+    def widened(self) -> CrossValidation:
+        """Intervals of each fold as wide as what the other folds got wrong asks for."""
+        return replace(self, time=self._widened("time"), power=self._widened("power"))
+
+    def _widened(self, quantity: Quantity) -> Prediction:
+        predicted = self._predicted(quantity)
+        factor = np.ones(self.fold.shape)
+        for number in range(int(self.fold.max()) + 1):
+            for beyond in (False, True):
+                cells = (self.fold == number) & (self.beyond == beyond)
+                factor[cells] = self.widen(quantity, beyond=beyond, without=number)
+        return Prediction(
+            middle=predicted.middle,
+            low=predicted.middle * (predicted.low / predicted.middle) ** factor,
+            high=predicted.middle * (predicted.high / predicted.middle) ** factor,
+        )
 
     def coverage(self, quantity: Quantity) -> Coverage:
         """Clustered by kernel; a lone kernel's readings by fold."""
@@ -123,8 +140,7 @@ def cross_validate(
 
     ``clock``: every fifth clock is left out for all kernels, so that its neighbours remain. ``kernel``: a
     fold of the kernels keeps its baseline reading alone; ``trace``: only that reading's time, as a
-    recording shows it. ``calibrate``: the intervals are widened by a cross-validation inside what each
-    fold's model was given.
+    recording shows it. ``calibrate``: the intervals of each fold are widened by what the others got wrong.
     """
     shape, baseline = readings.time_s.shape, readings.baseline
     read = ~(np.isnan(readings.time_s) & np.isnan(readings.power_w))
@@ -144,8 +160,6 @@ def cross_validate(
             tested[:, baseline] &= left_out == "trace"
         given = _given(readings, tested, baseline, left_out)
         model = fit_shared(given, baseline=baseline, reading_noise=reading_noise)
-        if calibrate:
-            model = calibrated(model, left_out=left_out, folds=folds, seed=seed, reading_noise=reading_noise)
         fold[tested] = number
         beyond[tested] = outside(given)[tested]
         for name, predicted in (("time", model.time_s(seed=seed)), ("power", model.power_w(seed=seed))):
@@ -153,7 +167,7 @@ def cross_validate(
                 bands[name][i][tested] = values[tested]
     if left_out == "trace":
         bands["time"][:, :, baseline] = np.nan  # the one thing that a recording shows
-    return CrossValidation(
+    found = CrossValidation(
         readings=readings,
         left_out=left_out,
         time=_prediction(bands["time"]),
@@ -161,37 +175,28 @@ def cross_validate(
         fold=fold,
         beyond=beyond,
     )
+    return found.widened() if calibrate else found
 
 
 def calibrated(
-    model: SharedModel,
-    *,
-    left_out: LeftOut | None = None,
-    folds: int = 5,
-    seed: int = 0,
-    reading_noise: float = READING_NOISE,
+    model: SharedModel, *, folds: int = 5, seed: int = 0, reading_noise: float = READING_NOISE
 ) -> SharedModel:
-    """The same model with intervals as wide as its errors on left-out readings of its own ask for.
+    """The same model with intervals as wide as its errors on left-out readings ask for.
 
-    Without ``left_out``: on left-out clocks for kernels that were read at several, on left-out kernels for
-    the others.
+    On left-out clocks for kernels that were read at several, on left-out kernels for the others.
     """
     readings = model.readings
     few = (~np.isnan(readings.time_s)).sum(axis=1) < FEW_READINGS
     beyond = outside(readings)
-    factor = {"time": np.ones(beyond.shape), "power": np.ones(beyond.shape)}
+    factor: dict[Quantity, Floats] = {"time": np.ones(beyond.shape), "power": np.ones(beyond.shape)}
     modes: tuple[tuple[LeftOut, Bools], ...] = (("clock", ~few), ("kernel", few))
-    if left_out is not None:
-        modes = ((left_out, np.ones_like(few)),)
     for mode, kernels in modes:
         if not kernels.any():
             continue
-        inner = cross_validate(readings, mode, folds=folds, seed=seed + 1, reading_noise=reading_noise)
-        quantities: tuple[Quantity, ...] = ("time", "power")
-        for quantity in quantities:
+        found = cross_validate(readings, mode, folds=folds, seed=seed, reading_noise=reading_noise)
+        for quantity, factors in factor.items():
             for where in (False, True):
-                cells = kernels[:, None] & (beyond == where)
-                factor[quantity][cells] = inner.widen(quantity, beyond=where)
+                factors[kernels[:, None] & (beyond == where)] = found.widen(quantity, beyond=where)
     return replace(model, time_widen=factor["time"], power_widen=factor["power"])
 
 
