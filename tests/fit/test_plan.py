@@ -60,7 +60,7 @@ def test_a_followed_plan_is_soon_as_good_as_all_readings() -> None:
     assert got[2] > 0.95 * best.mean()
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(slack_pct=st.floats(0.0, 20.0), margin=st.sampled_from([None, "p80", "p95"]))
 def test_choices_were_read_and_keep_the_limit_as_surely_as_asked(
     slack_pct: float, margin: str | None

@@ -241,7 +241,12 @@ def cluster_p_value(inside: Bools, known: Bools, groups: Ints) -> float:
 
 
 def _clock_folds(readings: Readings, columns: Ints, folds: int) -> Ints:
-    """(n_clocks,): folds that leave every clock its neighbours; -1 for clocks without a reading."""
+    """(n_clocks,): folds that leave every clock its neighbours; -1 for clocks without a reading.
+
+    Few clocks are left out one by one: with a fifth of them both ends would go at once.
+    """
+    if columns.size <= 2 * folds:
+        folds = columns.size
     fold = np.full(readings.n_clocks, -1, dtype=np.int64)
     sm_rank = np.searchsorted(np.unique(readings.sm_mhz[columns]), readings.sm_mhz[columns])
     mem_rank = np.searchsorted(np.unique(readings.mem_mhz[columns]), readings.mem_mhz[columns])
