@@ -120,9 +120,10 @@ def _kernel(fit: SweepFit, k: int) -> dict[str, Any]:
         row["compute_share"] = float(sm_s / max(sm_s + memory_s, 1e-300))
         row["fixed_s"] = float(fit.latency.fixed_s[k])
         row["time_margin_pct"] = 100.0 * (float(fit.latency.margin("p95")[k]) - 1.0)
-    if fit.power is not None:
-        row["power"] = asdict(summarize(fit.power.log_residual[k]))
-        row["power_margin_pct"] = 100.0 * (float(fit.power.margin("p95")[k]) - 1.0)
+    if fit.power is not None and row["kernel"] in fit.power.kernels:
+        of_power = fit.power.kernels.index(row["kernel"])
+        row["power"] = asdict(summarize(fit.power.log_residual[of_power]))
+        row["power_margin_pct"] = 100.0 * (float(fit.power.margin("p95")[of_power]) - 1.0)
     return row
 
 

@@ -121,6 +121,22 @@ def test_kernels_read_at_few_clocks_borrow_from_the_others_and_have_wide_ranges(
     assert spread[1] < spread[0]
 
 
+def test_a_kernel_known_from_a_trace_alone_has_the_powers_of_the_others() -> None:
+    """One time at the highest clocks, no power."""
+    sweep = swept(noise=0.002)
+    traced = pl.col("kernel") == KINDS[2].name
+    seen = sweep.where_rows(~traced | (pl.col("sm_mhz") == SM_MHZ[-1]))
+    power = pl.when(traced).then(None).otherwise(pl.col("power_w"))
+    fit = fit_sweep(replace(seen, rows=seen.rows.with_columns(power_w=power)))
+    assert fit.power is not None
+    assert len(fit.power.kernels) == len(KINDS) - 1
+    found = fitted_entry(GPU, fit, source="trace")
+    power_w = found.need("kernel.my_elementwise_kernel[[]2].power_w").value
+    others = [found.need(f"category.{kind.category}.power_w").value for kind in KINDS if kind != KINDS[2]]
+    assert min(others) < power_w < max(others)
+    assert found.need("kernel.my_elementwise_kernel[[]2].work_share").at("high") == 1.0
+
+
 def test_the_operating_point_is_the_one_read_at_auto() -> None:
     sweep = swept()
     top = sweep.rows.filter(pl.col("sm_mhz") == SM_MHZ[-1])

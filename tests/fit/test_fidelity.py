@@ -49,7 +49,9 @@ def test_one_call_chooses_as_well_as_it_should() -> None:
 
 
 def choice_cases() -> list[tuple[str, dict[str, Any]]]:
-    return [(name, c) for name, row in SETS.items() for c in row.get("choices", ()) if name not in fidelity.APART]
+    return [
+        (name, c) for name, row in SETS.items() for c in row.get("choices", ()) if name not in fidelity.APART
+    ]
 
 
 def test_every_set_chooses_well() -> None:
@@ -78,7 +80,9 @@ def test_cheap_numbers_are_what_the_library_gives(shared: Path) -> None:
     for name in ("P100", "A100 SXM Perseus", "A100 giordano", "Titan X apps"):
         readings = numbers.prepare(DATASETS[name])
         for form, errors in SETS[name]["time"].items():
-            assert numbers.pair(fit_latency(readings, form).errors) == pytest.approx(errors, rel=0.05, abs=0.02)
+            assert numbers.pair(fit_latency(readings, form).errors) == pytest.approx(
+                errors, rel=0.05, abs=0.02
+            )
         form = numbers.POWER_FORMS[-1]
         found = numbers.pair(fit_power(readings, form).errors)
         assert found == pytest.approx(SETS[name]["power"][form], rel=0.05, abs=0.02)

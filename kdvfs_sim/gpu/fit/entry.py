@@ -27,6 +27,7 @@ from kdvfs_sim.gpu.power import gpu_power
 # Half a normal distribution's 90 % range, in standard deviations.
 _NINETY_PERCENT: Final = 1.645
 _ENDS: Final = ("low", "high")
+_POWER_TERMS: Final = ("clock", "work")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +192,7 @@ def _powers(
     """Power and work share of each kernel: b V^2 f + e V^2 / t fitted to what is drawn beyond idle."""
     shared, readings = gpu_power(gpu), fit.readings
     power_w = readings.power_w
+    few = few | ((~np.isnan(power_w)).sum(axis=1) <= len(_POWER_TERMS))
     if few.any():
         power_w = np.where(few[:, None], fit.calibrated.power_w().middle, power_w)
     at = shared.voltage(sm_mhz) ** 2

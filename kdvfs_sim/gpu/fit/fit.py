@@ -27,7 +27,7 @@ PLAN_CLOCKS: Final = 24
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SweepFit:
-    """``latency`` or ``power`` is None where the sweep has no such readings."""
+    """``latency`` is None unless every kernel has a time; ``power`` is of those kernels that have one."""
 
     sweep: Sweep
     findings: tuple[Finding, ...]
@@ -71,21 +71,16 @@ def fit_sweep(
     findings = diagnose(sweep)
     bimodal = any(finding.code == "bimodal" for finding in findings)
     readings = merge_repeats(sweep, merge or ("lower_mode" if bimodal else "median"))
-    timed = ~np.isnan(readings.time_s)
-    powered = ~np.isnan(readings.power_w)
+    timed, powered = ~np.isnan(readings.time_s), ~np.isnan(readings.power_w)
+    with_power = [int(row) for row in np.flatnonzero(powered.any(axis=1))]
+    form = power if timed[powered].all() else "a+bV2f"
     return SweepFit(
         sweep=sweep,
         findings=findings,
         readings=readings,
         latency=fit_latency(readings, latency) if timed.any(axis=1).all() else None,
-        power=_power(readings, power, timed=bool(timed[powered].all()))
-        if powered.any(axis=1).all()
-        else None,
+        power=fit_power(readings.only(with_power), form) if with_power else None,
     )
-
-
-def _power(readings: Readings, form: PowerForm | str, *, timed: bool) -> PowerFit:
-    return fit_power(readings, form if timed else "a+bV2f")
 
 
 def check_gpu(gpu: GpuFacts, readings: Readings) -> None:
