@@ -129,7 +129,7 @@ def cross_validated(readings: Readings) -> Row:
                 coverage = found.coverage(quantity)
                 result[f"{left_out} {quantity}"] = {
                     "errors": pair(found.errors(quantity)),
-                    "n": coverage.n,
+                    "n": coverage.n_readings,
                     "share_pct": round(100 * coverage.share, 2),
                     "p_value": round(coverage.p_value, 4),
                     "width_pct": round(coverage.width_pct, 2),

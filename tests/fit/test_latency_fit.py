@@ -171,7 +171,7 @@ def test_a_margin_of_one_kernel_is_drawn_towards_all() -> None:
 
 
 def test_summaries_skip_what_was_not_measured() -> None:
-    assert summarize(np.array([np.nan, 0.01])).n == 1
+    assert summarize(np.array([np.nan, 0.01])).n_readings == 1
     assert np.isnan(summarize(np.full(3, np.nan)).median_pct)
 
 

@@ -115,4 +115,4 @@ def test_mistakes_are_named() -> None:
     without = replace(without, time_s=np.full_like(without.time_s, np.nan))
     with pytest.raises(InputError, match="kernel 0 has no power with a time"):
         fit_power(without)
-    assert fit_power(without, "a+bV2f").errors.n > 0
+    assert fit_power(without, "a+bV2f").errors.n_readings > 0

@@ -30,12 +30,12 @@ _MIN_SCORES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Share of ``n`` left-out readings inside their interval; NaN for none.
+    """Share of ``n_readings`` left out inside their interval; NaN for none.
 
     ``p_value``: of a true share of LEVEL, two-sided. ``width_pct``: median width of the intervals.
     """
 
-    n: int
+    n_readings: int
     share: float
     p_value: float
     width_pct: float
@@ -100,13 +100,13 @@ class CrossValidation:
         score = self._score(quantity)
         known = ~np.isnan(score)
         if not known.any():
-            return Coverage(n=0, share=np.nan, p_value=np.nan, width_pct=np.nan)
+            return Coverage(n_readings=0, share=np.nan, p_value=np.nan, width_pct=np.nan)
         kernels = np.broadcast_to(np.arange(score.shape[0])[:, None], score.shape)
         predicted = self._predicted(quantity)
         inside = known & (score <= 1.0)
         width = (predicted.high - predicted.low)[known] / predicted.middle[known]
         return Coverage(
-            n=int(known.sum()),
+            n_readings=int(known.sum()),
             share=float(inside[known].mean()),
             p_value=cluster_p_value(inside, known, kernels if score.shape[0] > 1 else self.fold),
             width_pct=100.0 * float(np.median(width)),

@@ -51,6 +51,8 @@ class SweepFit:
     def planned(self, clocks: Iterable[Clocks]) -> SharedModel:
         """The curves at more clocks; the baseline stays the highest clocks of the sweep."""
         readings = with_clocks(self.readings, clocks)
+        if readings is self.readings:
+            return self.shared
         baseline = readings.clocks.index(self.readings.clocks[self.readings.baseline])
         return fit_shared(readings, baseline=baseline)
 

@@ -19,9 +19,9 @@ _USUAL: Final = 2.5 * 1.4826  # times the median absolute error: 2.5 standard de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """Absolute relative errors over ``n`` readings, per cent."""
+    """Absolute relative errors over ``n_readings``, per cent."""
 
-    n: int
+    n_readings: int
     median_pct: float
     p95_pct: float
 
@@ -33,9 +33,11 @@ def summarize(log_error: Floats) -> ErrorSummary:
     """Median and 95th percentile of |exp(e) - 1|; NaN entries are not counted."""
     errors = 100.0 * np.abs(np.expm1(log_error[~np.isnan(log_error)]))
     if not errors.size:
-        return ErrorSummary(n=0, median_pct=float("nan"), p95_pct=float("nan"))
+        return ErrorSummary(n_readings=0, median_pct=float("nan"), p95_pct=float("nan"))
     return ErrorSummary(
-        n=int(errors.size), median_pct=float(np.median(errors)), p95_pct=float(np.quantile(errors, 0.95))
+        n_readings=int(errors.size),
+        median_pct=float(np.median(errors)),
+        p95_pct=float(np.quantile(errors, 0.95)),
     )
 
 
