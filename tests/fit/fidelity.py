@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from . import known_machines, numbers
+from . import known_machines, set_numbers
 from .datasets import DATASETS, SHARED
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def record(names: Iterable[str]) -> dict[str, Row]:
     """Compute and write; sets not named keep what was recorded."""
     found = json.loads(NUMBERS.read_text()) if NUMBERS.exists() else {}
     for name in names:
-        found[name] = numbers.of_set(name, lambda text, name=name: print(f"{name}: {text}", flush=True))
+        found[name] = set_numbers.of_set(name, lambda text, name=name: print(f"{name}: {text}", flush=True))
         NUMBERS.write_text(_dump(found))
     found["known machines"] = known_machines.all_known(SHARED)
     NUMBERS.write_text(_dump(found))
@@ -60,14 +60,16 @@ def render() -> str:
     knee = "knee MHz (of top) / rise"
     return Template(TEMPLATE.read_text()).substitute(
         findings=grid(["set", "finding"], findings(sets)),
-        time=grid(["set", "kernels x clocks", *numbers.TIME_FORMS], forms(sets, "time", numbers.TIME_FORMS)),
-        three=grid(["set", "clocks", *numbers.FEW_FORMS, "shared"], three(sets)),
-        power=grid(["set", "kernels x clocks", *numbers.POWER_FORMS, knee], powers(sets)),
+        time=grid(
+            ["set", "kernels x clocks", *set_numbers.TIME_FORMS], forms(sets, "time", set_numbers.TIME_FORMS)
+        ),
+        three=grid(["set", "clocks", *set_numbers.FEW_FORMS, "shared"], three(sets)),
+        power=grid(["set", "kernels x clocks", *set_numbers.POWER_FORMS, knee], powers(sets)),
         table=grid(["set", "time", "power"], tabulated(sets)),
         cross=grid(["set", "kernels", *quantities], cross(sets)),
         cross_sentence=cross_sentence(sets),
-        noise_pct=f"{100 * numbers.NOISE:.1f}",
-        n_draws=str(numbers.N_DRAWS),
+        noise_pct=f"{100 * set_numbers.NOISE:.1f}",
+        n_draws=str(set_numbers.N_DRAWS),
         choices=grid(CHOICE_HEAD, choice_rows(sets)),
         choice_sentence=choice_sentence(sets),
         **machines(known),
@@ -104,7 +106,7 @@ def forms(sets: dict[str, Row], quantity: str, names: Sequence[str]) -> list[lis
 
 
 def three(sets: dict[str, Row]) -> list[list[str]]:
-    names = (*numbers.FEW_FORMS, "shared")
+    names = (*set_numbers.FEW_FORMS, "shared")
     rows = []
     for name, row in sets.items():
         found = row.get("three")
@@ -116,7 +118,7 @@ def three(sets: dict[str, Row]) -> list[list[str]]:
 
 
 def powers(sets: dict[str, Row]) -> list[list[str]]:
-    rows = forms(sets, "power", numbers.POWER_FORMS)
+    rows = forms(sets, "power", set_numbers.POWER_FORMS)
     for cells in rows:
         voltage = sets[cells[0]].get("voltage")
         text = ""

@@ -117,6 +117,7 @@ def test_several_limits_are_judged_apart() -> None:
         (lambda: datasets.perseus("a100_sxm"), "cap-plateau"),
         (lambda: datasets.perseus("a40"), "cap-plateau"),
         (lambda: datasets.perseus("a40"), "seam"),
+        (lambda: datasets.gpu_power_model("titanv_volta_micro"), "clock-not-reached"),
         (datasets.l4, "bimodal"),
         (lambda: datasets.mertside("V100", "llama"), "cold-start"),
         (datasets.giordano, "several-limits"),

@@ -16,7 +16,7 @@ from kdvfs_sim.gpu.fit.latency_fit import fit_latency
 from kdvfs_sim.gpu.fit.plan import Goal
 from kdvfs_sim.gpu.fit.power_fit import fit_power
 
-from . import fidelity, known_machines, numbers, reference
+from . import fidelity, known_machines, reference, set_numbers
 from .datasets import DATASETS
 
 SETS, KNOWN = fidelity.load()
@@ -78,21 +78,21 @@ def test_intervals_hold_what_they_say_on_every_set() -> None:
 
 def test_cheap_numbers_are_what_the_library_gives(shared: Path) -> None:
     for name in ("P100", "A100 SXM Perseus", "A100 giordano", "Titan X apps"):
-        readings = numbers.prepare(DATASETS[name])
+        readings = set_numbers.prepare(DATASETS[name])
         for form, errors in SETS[name]["time"].items():
-            assert numbers.pair(fit_latency(readings, form).errors) == pytest.approx(
+            assert set_numbers.pair(fit_latency(readings, form).errors) == pytest.approx(
                 errors, rel=0.05, abs=0.02
             )
-        form = numbers.POWER_FORMS[-1]
-        found = numbers.pair(fit_power(readings, form).errors)
+        form = set_numbers.POWER_FORMS[-1]
+        found = set_numbers.pair(fit_power(readings, form).errors)
         assert found == pytest.approx(SETS[name]["power"][form], rel=0.05, abs=0.02)
 
 
 def test_one_draw_of_the_choices(shared: Path) -> None:
-    readings = numbers.prepare(DATASETS["A100 HPC"])
+    readings = set_numbers.prepare(DATASETS["A100 HPC"])
     goal = Goal(slack_pct=5.0)
-    verdict = numbers.judge(readings, numbers.planned(readings, 5.0, 6, seed=0), goal)
-    assert verdict.saving_pct >= 0.9 * numbers.oracle_saving_pct(readings, 5.0)
+    verdict = set_numbers.judge(readings, set_numbers.planned(readings, 5.0, 6, seed=0), goal)
+    assert verdict.saving_pct >= 0.9 * set_numbers.oracle_saving_pct(readings, 5.0)
     assert verdict.over_pct == 0.0
 
 
@@ -121,5 +121,5 @@ def test_all_numbers_anew(shared: Path, name: str) -> None:
         else:
             assert found == recorded
 
-    row = numbers.of_set(name)
+    row = set_numbers.of_set(name)
     close(row, SETS[name])

@@ -138,7 +138,7 @@ def cross_validate(
 ) -> CrossValidation:
     """Predict every reading from a model that was not given it.
 
-    ``clock``: every fifth clock is left out for all kernels, so that its neighbours remain. ``kernel``: a
+    ``clock``: about every fifth is left out for all kernels, so that its neighbours remain. ``kernel``: a
     fold of the kernels keeps its baseline reading alone; ``trace``: only that reading's time, as a
     recording shows it. ``calibrate``: the intervals of each fold are widened by what the others got wrong.
     """
@@ -243,15 +243,17 @@ def cluster_p_value(inside: Bools, known: Bools, groups: Ints) -> float:
 def _clock_folds(readings: Readings, columns: Ints, folds: int) -> Ints:
     """(n_clocks,): folds that leave every clock its neighbours; -1 for clocks without a reading.
 
-    Few clocks are left out one by one: with a fifth of them both ends would go at once.
+    Few clocks are left out one by one, and the two ends never together: what is beyond is judged by the
+    other end.
     """
+    sm, sm_rank = np.unique(readings.sm_mhz[columns], return_inverse=True)
+    mem_rank = np.unique(readings.mem_mhz[columns], return_inverse=True)[1]
     if columns.size <= 2 * folds:
         folds = columns.size
+    elif (sm.size - 1) % folds == 0:
+        folds += 1
     fold = np.full(readings.n_clocks, -1, dtype=np.int64)
-    sm_rank = np.searchsorted(np.unique(readings.sm_mhz[columns]), readings.sm_mhz[columns])
-    mem_rank = np.searchsorted(np.unique(readings.mem_mhz[columns]), readings.mem_mhz[columns])
-    fold[columns] = (sm_rank + 2 * mem_rank) % min(folds, columns.size)
-    _, fold[columns] = np.unique(fold[columns], return_inverse=True)
+    _, fold[columns] = np.unique((sm_rank + 2 * mem_rank) % folds, return_inverse=True)
     return fold
 
 

@@ -35,6 +35,10 @@ _COMPUTE_BOUND: Final = 0.9
 # Powers this alike at three clocks or more, over this span of clock, do not follow the clock any more.
 _PLATEAU: Final = 0.015
 _PLATEAU_SPAN: Final = 0.03
+# Clocks this far apart have powers that differ by more than this, where power rises with the clock at all.
+_APART: Final = 0.1
+_SAME_POWER: Final = 0.002
+_POWER_RISES: Final = 0.3
 _COLD: Final = 0.1
 _SEAM: Final = 0.01
 _SEAM_CLOCKS: Final = 12
@@ -152,6 +156,7 @@ def _not_reached(readings: Readings) -> Iterator[Finding]:
         yield Finding(code="clock-not-reached", text=text, kernels=_named(readings, rows))
     else:
         yield from _time_times_clock(readings)
+        yield from _same_power(readings)
 
 
 def _time_times_clock(readings: Readings) -> Iterator[Finding]:
@@ -188,6 +193,25 @@ def _time_times_clock(readings: Readings) -> Iterator[Finding]:
             f"{min(high.values()):.0f} MHz up: a power cap holds them, or memory binds"
         )
         yield Finding(code="clock-not-reached", text=text, kernels=_named(readings, high))
+
+
+def _same_power(readings: Readings) -> Iterator[Finding]:
+    """Requests in the lower half of the clocks at which all kernels draw what they draw at the next one."""
+    pairs = []
+    for mem_mhz in readings.memory_states:
+        columns = np.flatnonzero(readings.mem_mhz == mem_mhz)
+        columns = columns[~np.isnan(readings.power_w[:, columns]).any(axis=0)]
+        if columns.size < 6:
+            continue
+        sm, log = readings.sm_mhz[columns], np.log(readings.power_w[:, columns])
+        step = np.median(np.abs(np.diff(log, axis=1)), axis=0)
+        rises = float(np.median(log[:, -1] - log[:, 0])) > _POWER_RISES * np.log(sm[-1] / sm[0])
+        apart = np.diff(np.log(sm)) > _APART
+        same = np.flatnonzero((step < _SAME_POWER) & apart & (np.arange(sm.size - 1) < sm.size // 2))
+        pairs += [f"{sm[i]:.0f} and {sm[i + 1]:.0f} MHz" for i in same if rises]
+    if pairs:
+        text = f"power is the same at {'; '.join(dict.fromkeys(pairs))}: one of the two was not reached"
+        yield Finding(code="clock-not-reached", text=text, kernels=readings.kernels)
 
 
 def _plateau(readings: Readings) -> Iterator[Finding]:
