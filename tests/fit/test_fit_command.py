@@ -90,6 +90,20 @@ def test_a_sweep_of_times_alone_has_no_choices(tmp_path: Path, capsys: pytest.Ca
     assert document["choices"] == []
 
 
+@pytest.mark.parametrize("at", [(1410,), (1170, 1410)])
+def test_the_first_readings_of_a_plan_are_enough_to_go_on(
+    at: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "first.csv"
+    swept(at=at, noise=0.002).rows.write_csv(path)
+    entry = tmp_path / "first.toml"
+    assert run("fit", path, "--gpu", "a100", "--suggest", 5, "--slack", "5%", "-o", entry, "--json") == 0
+    wanted = json.loads(capsys.readouterr().out)["suggestions"]
+    assert len(wanted) == 5
+    assert all(row["gain_pct"] > 0 and row["clocks"] != f"sm=1410,mem={MEM_MHZ}" for row in wanted)
+    assert load_gpu(entry).kernel_patterns
+
+
 @pytest.mark.parametrize(
     ("args", "code", "problem"),
     [

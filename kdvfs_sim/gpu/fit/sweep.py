@@ -98,7 +98,12 @@ class Sweep:
         return replace(self, rows=rows)
 
     def numeric(self) -> Sweep:
-        """Without the readings at AUTO, which belong to no clock a model can be asked for."""
+        """Without the readings at AUTO, which belong to no clock a model can be asked for.
+
+        Raises InputError if there are no others.
+        """
+        if not self.has_numeric:
+            raise InputError(f"{self.where}: every reading is at AUTO; a fit needs some at clocks in MHz")
         return self.where_rows(pl.col("sm_mhz").is_not_null(), pl.col("mem_mhz").is_not_null())
 
 
