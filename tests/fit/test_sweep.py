@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdvfs_sim.core.clocks import AUTO, Clocks
@@ -93,6 +93,7 @@ def test_files(tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([510, 600]), st.floats(0.5, 2.0)), min_size=1)
 )
