@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from kdvfs_sim.cli import gpus, import_, inspect, optimize, replay, study
+from kdvfs_sim.cli import fit, gpus, import_, inspect, optimize, replay, study
 
 
 def build() -> Any:
@@ -23,6 +23,7 @@ def build() -> Any:
     app.command("import")(import_.command)
     app.command("inspect")(inspect.command)
     app.command("gpus")(gpus.command)
+    app.command("fit")(fit.command)
     app.command("replay")(replay.command)
     app.command("optimize")(optimize.command)
     app.add_typer(study.app, name="study")

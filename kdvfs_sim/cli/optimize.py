@@ -73,6 +73,10 @@ def command(
     device: DeviceOption = None,
     node_power: NodePowerOption = 0.0,
     recorded_clocks: RecordedClocksOption = None,
+    margin: Annotated[
+        str | None,
+        typer.Option("--margin", metavar="p95", help="Raise times by what the GPU's fit leaves unexplained."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
     folder: Annotated[
         Path | None,
@@ -93,6 +97,7 @@ def command(
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
     from kdvfs_sim.study.equal_slack import equal_slack
+    from kdvfs_sim.study.margin import with_time_margin
     from kdvfs_sim.study.plans import Budget, plans_from
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.study.uncertainty import Luck
@@ -111,6 +116,8 @@ def command(
             f"--landing-error {landing_error_ms}: milliseconds from 0 to {MAX_LANDING_ERROR_MS} are right"
         )
     plans = plans_from(policy)
+    if margin not in (None, "p95"):
+        raise UsageError(f"--margin {margin!r}: p95 is right, or no margin")
     target = None if folder is None else out_dir(folder)
     if target is not None:
         check_targets(target)
@@ -125,6 +132,7 @@ def command(
             device=device,
             node_power_w=node_power,
         )
+    scene = scene if margin is None else with_time_margin(scene)
     table = equal_slack(
         scene,
         budget=budget,
@@ -143,6 +151,7 @@ def command(
         "boundary": edge,
         "confidence": probability,
         "node_power_w": node_power,
+        "margin": margin,
         "seed": seed,
     }
     document = policies_json(table, settings)

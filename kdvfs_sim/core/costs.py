@@ -121,6 +121,21 @@ class CostTable:
             cap_w=None if self.cap_w is None else self.cap_w + node_power_w,
         )
 
+    def with_time_margin(self, relative: float) -> CostTable:
+        """The same table with durations longer by ``relative`` wherever the clocks are not those recorded.
+
+        What was recorded took as long as it took; only what a model says of other clocks can be wrong.
+        """
+        if not relative:
+            return self
+        import numpy as np
+
+        ran_at = self.recorded_effective
+        rows = self.effective[:, self.recorded] if ran_at is None else ran_at
+        factor = np.full(self.duration_ns.shape, 1.0 + relative)
+        factor[np.arange(self.n_kinds), rows] = 1.0
+        return replace(self, duration_ns=self.duration_ns * factor)
+
     @cached_property
     def ratio(self) -> npt.NDArray[np.float64]:
         """(n_kinds, n_clocks): duration of a kind *under a request*, alone, over its recorded one.

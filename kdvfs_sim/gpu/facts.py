@@ -33,6 +33,7 @@ MEANINGS: Final[dict[str, str]] = {
     "voltage.knee_mhz": "SM clock up to which the voltage is flat",
     "voltage.rise": "voltage above the flat part, relative to it, at ceiling_mhz; linear from the knee",
     "latency.exponent": "p of ((a/f_sm)^p + (b/f_mem)^p)^(1/p) + c",
+    "latency.residual_p95": "95 % of readings take at most this much longer than the model, relative",
     "rates.n_sm": "streaming multiprocessors",
     "rates.tensor_flop_per_clock": "dense 16-bit, 32-bit accumulation, whole chip, per SM clock",
     "rates.vector_flop_per_clock": "32-bit, whole chip, per SM clock",

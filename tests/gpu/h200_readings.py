@@ -5,16 +5,26 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from kdvfs_sim.core.clocks import AUTO
+from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.kinds import Category, KernelKind
+from kdvfs_sim.gpu.build import cost_table
+from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.latency import Floats
 from kdvfs_sim.gpu.operators import OperatorReading
+from kdvfs_sim.gpu.switching import dynamic_governor
+from kdvfs_sim.replay.program import Program
+from kdvfs_sim.replay.simulate import ReplayResult, replay
+from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.readers import read_trace
 
+GEMM_SCOPES = ("gemm_p0.0", "gemm_p0.1", "gemm_p0.3", "gemm_p1.0")
+_N_PRODUCTS = 25
 TOKENS, WIDTH = 8 * 2048, 2048
 # category, kernel as the recordings of this GPU name it ('' where they do not show it), multiplications
 _OPERATORS: dict[str, tuple[Category, str, int | None]] = {
@@ -116,3 +126,52 @@ def scope(shared: Path, name: str) -> tuple[Floats, Floats]:
     begin = time_ms[falls[0]] if falls.size else time_ms[0]
     busy = (time_ms >= begin) & (time_ms <= begin + duration_ms.sum())
     return sm_mhz[busy], duration_ms * 1e6
+
+
+def replay_scope(shared: Path, name: str, governor: DynamicGovernor) -> ReplayResult:
+    """Back-to-back 8192^3 products of the recorded durations, 1.5 us apart.
+
+    A product is 2048 tiles on 132 SMs: 15 full waves and one of 68 tiles, which leaves half of the
+    SMs idle for its last 90 us. What clock the full waves sustain depends on the operands: as read.
+    """
+    sm_mhz, durations = scope(shared, name)
+    durations = durations[200 : 200 + _N_PRODUCTS]
+    gpu = load_gpu("h200")
+    sustained = replace(gpu.need("category.gemm.sm_mhz"), value=float(np.median(sm_mhz)), low=None, high=None)
+    gpu = gpu.with_facts({"category.gemm.sm_mhz": sustained})
+    kinds = [KernelKind(name=f"product {n}", category="gemm", grid=(n, 1, 1)) for n in (132, 68)]
+    ns = np.stack([durations * 15 / 16, durations / 16], axis=1).round().astype(np.int64)
+    gaps = np.tile([0, 1500], _N_PRODUCTS)
+    start = np.concatenate([[0], np.cumsum(ns.ravel() + gaps)[:-1]])
+    kind = np.tile([0, 1], _N_PRODUCTS)
+    trace = assemble(
+        source=name,
+        kinds=kinds,
+        ops={
+            "kind": kind,
+            "device": 0 * kind,
+            "stream": 0 * kind,
+            "start_ns": start,
+            "duration_ns": ns.ravel(),
+        },
+    )
+    costs = cost_table(gpu, kinds, np.median(ns, axis=0))
+    return replay(Program.from_trace(trace), costs=costs, governor=governor, boundary="one-shot")
+
+
+def percentiles(result: ReplayResult) -> tuple[float, float]:
+    """5th and 95th percentile of the SM clock over time."""
+    timeline = result.timeline
+    (intervals,) = timeline.intervals_of
+    rows = timeline.states.effective[intervals.state]
+    sm_mhz = np.array([1980 if c.sm_mhz is AUTO else c.sm_mhz for c in timeline.clocks], dtype=float)[rows]
+    order = np.argsort(sm_mhz, kind="stable")
+    share = np.cumsum((intervals.end_ns - intervals.start_ns)[order])
+    low, high = np.searchsorted(share, share[-1] * np.array([0.05, 0.95]))
+    return float(sm_mhz[order][low]), float(sm_mhz[order][high])
+
+
+def h200_governor(overshoot: float | None = None) -> DynamicGovernor:
+    governor = dynamic_governor(load_gpu("h200"))
+    assert governor is not None
+    return governor if overshoot is None else replace(governor, overshoot=overshoot)

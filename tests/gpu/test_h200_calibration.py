@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from h200_readings import layer_step, operators, raw, scope
+from h200_readings import (
+    GEMM_SCOPES,
+    h200_governor,
+    layer_step,
+    operators,
+    percentiles,
+    raw,
+    replay_scope,
+    scope,
+)
 
-from kdvfs_sim.core.clocks import AUTO
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.gpu.averaged import averaged_step
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
 from kdvfs_sim.gpu.operators import OperatorReading, fit_operators, leave_one_out, read_operators
-from kdvfs_sim.gpu.switching import dynamic_governor
-from kdvfs_sim.replay.program import Program
-from kdvfs_sim.replay.simulate import ReplayResult, replay
-from kdvfs_sim.trace.assemble import assemble
 
 SOURCE = "operator readings"
-GEMM_SCOPES = ("gemm_p0.0", "gemm_p0.1", "gemm_p0.3", "gemm_p1.0")
-N_KERNELS = 25
 
 
 def test_a_fitted_entry_is_written_and_read_back(shared: Path, tmp_path: Path) -> None:
@@ -119,55 +119,6 @@ def test_laws_of_the_averaged_step(shared: Path) -> None:
     assert list(times) == sorted(times, reverse=True)
     for watts, limit_w in zip(powers, (450.0, 550.0, 650.0, 700.0), strict=True):
         assert 0.97 * limit_w < watts <= limit_w
-
-
-def replay_scope(shared: Path, name: str, governor: DynamicGovernor) -> ReplayResult:
-    """Back-to-back 8192^3 products of the recorded durations, 1.5 us apart.
-
-    A product is 2048 tiles on 132 SMs: 15 full waves and one of 68 tiles, which leaves half of the
-    SMs idle for its last 90 us. What clock the full waves sustain depends on the operands: as read.
-    """
-    sm_mhz, durations = scope(shared, name)
-    durations = durations[200 : 200 + N_KERNELS]
-    gpu = load_gpu("h200")
-    sustained = replace(gpu.need("category.gemm.sm_mhz"), value=float(np.median(sm_mhz)), low=None, high=None)
-    gpu = gpu.with_facts({"category.gemm.sm_mhz": sustained})
-    kinds = [KernelKind(name=f"product {n}", category="gemm", grid=(n, 1, 1)) for n in (132, 68)]
-    ns = np.stack([durations * 15 / 16, durations / 16], axis=1).round().astype(np.int64)
-    gaps = np.tile([0, 1500], N_KERNELS)
-    start = np.concatenate([[0], np.cumsum(ns.ravel() + gaps)[:-1]])
-    kind = np.tile([0, 1], N_KERNELS)
-    trace = assemble(
-        source=name,
-        kinds=kinds,
-        ops={
-            "kind": kind,
-            "device": 0 * kind,
-            "stream": 0 * kind,
-            "start_ns": start,
-            "duration_ns": ns.ravel(),
-        },
-    )
-    costs = cost_table(gpu, kinds, np.median(ns, axis=0))
-    return replay(Program.from_trace(trace), costs=costs, governor=governor, boundary="one-shot")
-
-
-def percentiles(result: ReplayResult) -> tuple[float, float]:
-    """5th and 95th percentile of the SM clock over time."""
-    timeline = result.timeline
-    (intervals,) = timeline.intervals_of
-    rows = timeline.states.effective[intervals.state]
-    sm_mhz = np.array([1980 if c.sm_mhz is AUTO else c.sm_mhz for c in timeline.clocks], dtype=float)[rows]
-    order = np.argsort(sm_mhz, kind="stable")
-    share = np.cumsum((intervals.end_ns - intervals.start_ns)[order])
-    low, high = np.searchsorted(share, share[-1] * np.array([0.05, 0.95]))
-    return float(sm_mhz[order][low]), float(sm_mhz[order][high])
-
-
-def h200_governor(overshoot: float | None = None) -> DynamicGovernor:
-    governor = dynamic_governor(load_gpu("h200"))
-    assert governor is not None
-    return governor if overshoot is None else replace(governor, overshoot=overshoot)
 
 
 @pytest.mark.parametrize("name", GEMM_SCOPES)

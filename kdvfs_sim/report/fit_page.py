@@ -1,0 +1,193 @@
+"""A fitted sweep, for people and as JSON: findings, errors, voltage, choices and what to read next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from rich.table import Table
+
+from kdvfs_sim.gpu.facts import GpuFacts
+from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu, fit_sweep, planning_clocks
+from kdvfs_sim.gpu.fit.halves import Held, held_out, split_repeats
+from kdvfs_sim.gpu.fit.plan import Choice, Goal, Suggestion, choose, suggest
+from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
+from kdvfs_sim.report.page import wide_console
+
+_NAME: Final = 60
+_ROWS: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitPage:
+    """``suggestions``: None where none were asked for. ``held``: of ``choices``, empty without repeats."""
+
+    fit: SweepFit
+    goal: Goal
+    choices: Sequence[Choice] = ()
+    held: Sequence[Held] = ()
+    suggestions: Sequence[Suggestion] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fit, power = self.fit, self.fit.power
+        voltage = None if power is None or power.voltage is None else asdict(power.voltage)
+        return {
+            "sweep": fit.sweep.where,
+            "n_readings": fit.sweep.rows.height,
+            "n_kernels": fit.readings.n_kernels,
+            "clocks": [str(pair) for pair in fit.sweep.clocks],
+            "findings": [asdict(finding) for finding in fit.findings],
+            "time": None if fit.latency is None else _errors(fit.latency.form.name, fit.latency.errors),
+            "power": None if power is None else _errors(power.form.name, power.errors),
+            "voltage": voltage,
+            "kernels": [_kernel(fit, k) for k in range(fit.readings.n_kernels)],
+            "slack_pct": self.goal.slack_pct,
+            "margin": self.goal.margin,
+            "choices": [_plain(choice) for choice in self.choices],
+            "held_out": [_plain(held) for held in self.held],
+            "suggestions": None if self.suggestions is None else [_plain(s) for s in self.suggestions],
+        }
+
+    def show(self) -> None:
+        """Print to stdout."""
+        console = wide_console()
+        fit = self.fit
+        console.print(
+            f"{fit.sweep.where}: {fit.sweep.rows.height} readings of {fit.readings.n_kernels} kernels at "
+            f"{len(fit.sweep.clocks)} clock pairs"
+        )
+        for finding in fit.findings:
+            names = ", ".join(name[:_NAME] for name in finding.kernels[:3])
+            more = "" if len(finding.kernels) <= 3 else f" and {len(finding.kernels) - 3} more"
+            console.print(f"{finding.code}: {finding.text} [{names}{more}]")
+        console.print(_kernel_table(fit))
+        for line in _summary(fit):
+            console.print(line)
+        if self.choices:
+            limit = f"at most {self.goal.slack_pct:g} % slower than at the highest clocks"
+            sure = f", sure to {100 * self.goal.sureness:.0f} %" if self.goal.margin else ""
+            console.print(f"best clocks read so far, {limit}{sure}:")
+            console.print(_choice_table(self.choices, self.held))
+        if self.suggestions is not None:
+            console.print("to read next:" if self.suggestions else "nothing is left to read.")
+            for s in self.suggestions:
+                console.print(f"  {s.kernel[:_NAME]} at {s.clocks} (expected gain {s.gain_pct:.2f} %)")
+
+
+def fit_page(
+    fit: SweepFit, goal: Goal, *, gpu: GpuFacts | None = None, n_suggestions: int | None = None
+) -> FitPage:
+    """Choices among the clocks read, where time and power of the highest clocks are known; suggestions
+    among the clocks of ``gpu``, or without it among those of the sweep.
+
+    Where clocks were read repeatedly, the choice is made on half of the repeats and held against the rest.
+    """
+    choices: Sequence[Choice] = ()
+    held: Sequence[Held] = ()
+    if fit.sweep.has_time and fit.sweep.has_power:
+        halves = split_repeats(fit.sweep.numeric())
+        chosen_on = fit if halves is None else fit_sweep(halves[0])
+        choices = choose(chosen_on.shared, goal)
+        if halves is not None:
+            held = held_out(choices, halves[1], chosen_on.readings.clocks[chosen_on.readings.baseline])
+    suggestions = None
+    if n_suggestions is not None:
+        if gpu is not None:
+            check_gpu(gpu, fit.readings)
+        model = fit.shared if gpu is None else fit.planned(planning_clocks(gpu))
+        suggestions = suggest(model, goal, n=n_suggestions)
+    return FitPage(fit=fit, goal=goal, choices=choices, held=held, suggestions=suggestions)
+
+
+def _errors(form: str, errors: ErrorSummary) -> dict[str, Any]:
+    return {"form": form, **asdict(errors)}
+
+
+def _kernel(fit: SweepFit, k: int) -> dict[str, Any]:
+    """Errors of one kernel, and what its time is made of at the highest clocks."""
+    row: dict[str, Any] = {
+        "kernel": fit.readings.kernels[k],
+        "category": fit.readings.categories[k],
+        "n_clocks": int((fit.readings.n_repeats[k] > 0).sum()),
+    }
+    if fit.latency is not None:
+        base = fit.readings.baseline
+        sm_s = fit.latency.sm_s_mhz[k] / fit.readings.sm_mhz[base]
+        memory_s = fit.latency.memory_s_mhz[k] / fit.readings.mem_mhz[base]
+        row["time"] = asdict(summarize(fit.latency.log_residual[k]))
+        row["compute_share"] = float(sm_s / max(sm_s + memory_s, 1e-300))
+        row["fixed_s"] = float(fit.latency.fixed_s[k])
+        row["time_margin_pct"] = 100.0 * (float(fit.latency.margin("p95")[k]) - 1.0)
+    if fit.power is not None and row["kernel"] in fit.power.kernels:
+        of_power = fit.power.kernels.index(row["kernel"])
+        row["power"] = asdict(summarize(fit.power.log_residual[of_power]))
+        row["power_margin_pct"] = 100.0 * (float(fit.power.margin("p95")[of_power]) - 1.0)
+    return row
+
+
+def _kernel_table(fit: SweepFit) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("kernel")
+    grid.add_column("category")
+    for heading in ("clocks", "time error %", "p95", "compute share", "power error %", "p95"):
+        grid.add_column(heading, justify="right")
+    for k in range(min(fit.readings.n_kernels, _ROWS)):
+        row = _kernel(fit, k)
+        cells = [row["kernel"][:_NAME], row["category"], str(row["n_clocks"])]
+        cells += [*_pair(row.get("time")), f"{row['compute_share']:.2f}" if "time" in row else ""]
+        grid.add_row(*cells, *_pair(row.get("power")))
+    if fit.readings.n_kernels > _ROWS:
+        grid.add_row(f"... and {fit.readings.n_kernels - _ROWS} more (--json has all)")
+    return grid
+
+
+def _pair(errors: dict[str, Any] | None) -> list[str]:
+    return ["", ""] if errors is None else [f"{errors['median_pct']:.2f}", f"{errors['p95_pct']:.1f}"]
+
+
+def _summary(fit: SweepFit) -> list[str]:
+    lines = []
+    if fit.latency is not None:
+        late = 100.0 * float(np.median(fit.latency.margin("p95")) - 1.0)
+        lines.append(
+            f"time, {fit.latency.form.name}: error {fit.latency.errors} % (median/p95), "
+            f"margin p95 {late:.1f} %"
+        )
+    if fit.power is not None:
+        lines.append(f"power, {fit.power.form.name}: error {fit.power.errors} % (median/p95)")
+        voltage = fit.power.voltage
+        if voltage is not None and voltage.identifiable:
+            low, high = voltage.knee_range_mhz
+            lines.append(
+                f"voltage: flat to {voltage.knee_mhz:.0f} MHz ({low:.0f} to {high:.0f}), then up by "
+                f"{100 * voltage.rise:.0f} % at {voltage.top_mhz:.0f} MHz"
+            )
+        elif voltage is not None:
+            lines.append(f"voltage: not identifiable, {voltage.reason}")
+    return lines
+
+
+def _choice_table(choices: Sequence[Choice], held: Sequence[Held]) -> Table:
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid.add_column("kernel")
+    grid.add_column("clocks")
+    headings = ["time %", "90 % range", "energy %", "90 % range"]
+    for heading in headings + (["time % held back", "energy % held back"] if held else []):
+        grid.add_column(heading, justify="right")
+    for i, choice in enumerate(choices[:_ROWS]):
+        cells = [choice.kernel[:_NAME], str(choice.clocks)]
+        for value, (low, high) in (
+            (choice.time_pct, choice.time_range_pct),
+            (choice.energy_pct, choice.energy_range_pct),
+        ):
+            cells += [f"{value:+.2f}", f"{low:+.2f} .. {high:+.2f}"]
+        if held:
+            cells += [f"{held[i].time_pct:+.2f}", f"{held[i].energy_pct:+.2f}"]
+        grid.add_row(*cells)
+    return grid
+
+
+def _plain(row: Choice | Held | Suggestion) -> dict[str, Any]:
+    return {**asdict(row), "clocks": str(row.clocks)}

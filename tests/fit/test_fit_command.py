@@ -1,0 +1,133 @@
+"""``kdvfs fit``: the page, the JSON, the entry written, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from kdvfs_sim.cli import main
+from kdvfs_sim.gpu.catalogue import load_gpu
+
+from .synthetic import sweep
+from .test_entry import MEM_MHZ, swept
+
+
+@pytest.fixture
+def a100(tmp_path: Path) -> Path:
+    path = tmp_path / "a100.csv"
+    swept(at=(705, 855, 1005, 1155, 1305, 1410), noise=0.002).rows.write_csv(path)
+    return path
+
+
+def run(*args: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([str(arg) for arg in args])
+    return int(end.value.code or 0)
+
+
+def test_the_page_says_what_was_found(a100: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("fit", a100, "--suggest", 3, "--slack", "2%") == 0
+    page = capsys.readouterr().out
+    assert "30 readings of 5 kernels at 6 clock pairs" in page
+    assert "time, p4+c: error" in page
+    assert "at most 2 % slower" in page
+    assert "nothing is left to read." in page
+
+
+def test_the_json_is_all_there_is_on_stdout(
+    a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = tmp_path / "mine.toml"
+    assert run("fit", a100, "--gpu", "a100", "-o", entry, "--suggest", 4, "--margin", "p95", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["n_kernels"] == 5
+    assert document["margin"] == "p95"
+    assert document["time"]["median_pct"] < 1
+    assert [len(document[name]) for name in ("kernels", "choices", "suggestions")] == [5, 5, 4]
+    assert all(f"mem={MEM_MHZ}" in row["clocks"] for row in document["suggestions"])
+    fact = load_gpu(entry).need("latency.residual_p95")
+    assert (fact.source, fact.kind) == ("kdvfs fit of a100.csv", "measured")
+
+
+def test_an_entry_is_written_that_replay_takes(
+    a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = tmp_path / "mine.toml"
+    assert run("fit", a100, "--gpu", "a100", "-o", entry) == 0
+    assert "written" in capsys.readouterr().err
+    assert run("gpus", entry) == 0
+    assert "my_gemm_kernel" in capsys.readouterr().out
+
+
+def test_repeats_are_held_back_from_the_choice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "repeats.parquet"
+    sweep(n_kernels=3, n_repeats=3, noise=0.002).rows.write_parquet(path)
+    assert run("fit", path, "--slack", "5%", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["held_out"]) == 3
+    for choice, held in zip(document["choices"], document["held_out"], strict=True):
+        assert held["energy_pct"] == pytest.approx(choice["energy_pct"], abs=1.5)
+
+
+def test_findings_are_shown_and_do_not_stop_the_fit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mw.csv"
+    sweep(n_kernels=2).rows.with_columns(power_w=pl.col("power_w") * 1000).write_csv(path)
+    assert run("fit", path) == 0
+    assert "unit-mix-up: the median power is" in capsys.readouterr().out
+
+
+def test_a_sweep_of_times_alone_has_no_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "times.csv"
+    sweep(n_kernels=2).rows.drop("power_w").write_csv(path)
+    assert run("fit", path, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["power"] is None
+    assert document["choices"] == []
+
+
+@pytest.mark.parametrize("at", [(1410,), (1170, 1410)])
+def test_the_first_readings_of_a_plan_are_enough_to_go_on(
+    at: tuple[int, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "first.csv"
+    swept(at=at, noise=0.002).rows.write_csv(path)
+    entry = tmp_path / "first.toml"
+    assert run("fit", path, "--gpu", "a100", "--suggest", 5, "--slack", "5%", "-o", entry, "--json") == 0
+    wanted = json.loads(capsys.readouterr().out)["suggestions"]
+    assert len(wanted) == 5
+    assert all(row["gain_pct"] > 0 and row["clocks"] != f"sm=1410,mem={MEM_MHZ}" for row in wanted)
+    assert load_gpu(entry).kernel_patterns
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "problem"),
+    [
+        (["none.csv"], 3, "none.csv: No such file"),
+        (["{sweep}", "--gpu", "none"], 3, "none"),
+        (["{sweep}", "-o", "x.toml"], 2, "-o needs --gpu NAME"),
+        (["{sweep}", "--slack", "fast"], 2, "--slack 'fast' is not a percentage"),
+        (["{sweep}", "--margin", "95"], 2, "margin '95': p50 to p99 is right"),
+        (
+            ["{sweep}", "--gpu", "h200", "-o", "{folder}/x.toml"],
+            3,
+            "measured at memory clock 1593 MHz; NVIDIA H200",
+        ),
+        (["{sweep}", "--power-limit", "300"], 3, "no reading is left"),
+        (["{sweep}", "--suggest", "0"], 2, "--suggest"),
+        (["{sweep}", "--gpu", "a100", "-o", "{folder}/x.json"], 3, "ends in .toml"),
+    ],
+)
+def test_mistakes_are_one_line(
+    args: list[str], code: int, problem: str, a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fit", *(arg.format(sweep=a100, folder=tmp_path) for arg in args)) == code
+    output = capsys.readouterr()
+    lines = [line for line in output.err.splitlines() if line.startswith("kdvfs:")]
+    assert len(lines) == 1
+    assert problem in lines[0]
+    assert "Traceback" not in output.err
