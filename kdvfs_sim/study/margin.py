@@ -19,7 +19,7 @@ def with_time_margin(scene: Scene) -> Scene:
     costs = {level: table.with_time_margin(margin) for level, table in scene.costs.items()}
     tables = scene.power_table
 
-    def raised(level: Level, power_limit_w: float) -> CostTable:
+    def raised(level: Level, power_limit_w: float | None) -> CostTable:
         assert tables is not None
         return tables(level, power_limit_w).with_time_margin(margin)
 
