@@ -68,16 +68,20 @@ def find_edges(readings: Sequence[EnergyReading]) -> tuple[Edge, ...]:
 
 
 def find_period(edges: Sequence[Edge]) -> Period | None:
-    """The period from updates, some of which may have been missed; None from fewer than four."""
+    """The period from updates, of which few may have been missed or be out of turn; None from under four."""
     if len(edges) < _MIN_EDGES:
         return None
     t = np.array([edge.t_ns for edge in edges])
-    gaps = np.diff(t)
-    shortest = float(np.median(gaps[gaps <= 1.5 * gaps.min()]))
-    k = np.concatenate([[0.0], np.cumsum(np.maximum(1.0, np.rint(gaps / shortest)))])
-    period, start = np.polyfit(k, t - t[0], 1)
-    residual = t - t[0] - (start + period * k)
-    return Period(period_ns=float(period), jitter_ns=float(np.sqrt(np.mean(residual**2))), n_edges=len(edges))
+    t -= t[0]
+    typical = float(np.median(np.diff(t)))
+    k = np.concatenate([[0.0], np.cumsum(np.maximum(1.0, np.rint(np.diff(t) / typical)))])
+    period, start = np.polyfit(k, t, 1)
+    late = t - (start + period * k)
+    usual = np.abs(late) <= 0.25 * period
+    if usual.sum() >= _MIN_EDGES and not usual.all():
+        period, start = np.polyfit(k[usual], t[usual], 1)
+        late = (t - (start + period * k))[usual]
+    return Period(period_ns=float(period), jitter_ns=float(np.sqrt(np.mean(late**2))), n_edges=len(edges))
 
 
 def energy_between(
