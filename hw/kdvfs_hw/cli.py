@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kdvfs_hw import cli_measure
+from kdvfs_hw import cli_control, cli_measure
 from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption
 
 app = typer.Typer(
@@ -76,3 +76,5 @@ def reset(device: DeviceOption = None, allow: AllowOption = False, json: JsonOpt
 
 app.command()(cli_measure.observe)
 app.command()(cli_measure.characterize)
+app.command()(cli_control.sweep)
+app.command()(cli_control.validate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,8 +46,7 @@ def observe(
         raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
     if not (0.05 <= seconds <= 3600 and 1 <= repeats <= 1000 and 0 <= settle <= 3600):
         raise UsageError("--seconds is from 0.05 to 3600, --repeats from 1 to 1000, --settle from 0 to 3600")
-    record = Record(out)
-    with open_device(device) as opened:
+    with Record(out) as record, open_device(device) as opened:
         if command:
             reading, code = observe_command(opened.device, command, record)
             show: Any = [_reading_line(reading)]
@@ -67,13 +67,25 @@ def observe(
                 say=say,
             )
             show = summary_lines(result)
-    record.close()
+            if kernels and out is not None and opened.emulated is None:
+                show = [*show, *_compared(out)]
     if json:
         print_json(record.lines)
     else:
         for line in show:
             typer.echo(line)
     return 0
+
+
+def _compared(folder: Path) -> list[str]:
+    """What the kernels just read predict for the step, where the GPU is in the catalogue."""
+    from kdvfs_hw.runs.compare import compare_record, comparison_lines
+    from kdvfs_sim.core.errors import InputError
+
+    try:
+        return list(comparison_lines(compare_record(folder)))
+    except InputError as error:
+        return [f"no prediction of the step: {error}"]
 
 
 def _reading_line(reading: Any) -> str:
@@ -113,8 +125,7 @@ def characterize(
     wanted = [clocks_from(text, "--clocks") for text in clocks or []]
     if allow and len(wanted) < 2:
         raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
-    record = Record(out)
-    with open_device(device) as opened:
+    with Record(out) as record, open_device(device) as opened:
         load = workload_from(workload) if workload is not None else for_emulated(opened)
         if allow and load is None:
             raise UsageError("clock changes are timed under load: name one with --workload")
@@ -126,7 +137,6 @@ def characterize(
             with guarded_clocks(opened, allowed=allow) as control:
                 pairs = list(permutations(wanted, 2))
                 found = run(opened, record, workload=load, control=control, pairs=pairs, say=say)
-    record.close()
     if json:
         print_json(found)
     else:

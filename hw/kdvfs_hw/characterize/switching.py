@@ -14,6 +14,7 @@ import numpy as np
 from kdvfs_hw.measure.loop import keep_busy
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.readback import await_clocks
+from kdvfs_hw.timing import join
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl
@@ -58,7 +59,7 @@ def under_load(workload: Workload, observer: Observer) -> Iterator[None]:
         yield
     finally:
         stop.set()
-        thread.join()
+        join(thread, observer.device.time)
     if errors:
         raise errors[0]
 

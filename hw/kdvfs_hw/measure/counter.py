@@ -18,6 +18,8 @@ from kdvfs_sim.core.device import EnergyReading
 
 MIN_PERIODS: Final = 5
 _MIN_EDGES: Final = 4
+_SHARP: Final = 0.6  # of a period: an update seen less sharply is not used
+_IRREGULAR: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +73,11 @@ def find_period(edges: Sequence[Edge]) -> Period | None:
     """The period from updates, of which few may have been missed or be out of turn; None from under four."""
     if len(edges) < _MIN_EDGES:
         return None
-    t = np.array([edge.t_ns for edge in edges])
+    typical = float(np.median(np.diff([edge.t_ns for edge in edges])))
+    t = np.array([edge.t_ns for edge in edges if edge.late_ns - edge.early_ns <= _SHARP * typical])
+    if t.size < _MIN_EDGES:
+        return None
     t -= t[0]
-    typical = float(np.median(np.diff(t)))
     k = np.concatenate([[0.0], np.cumsum(np.maximum(1.0, np.rint(np.diff(t) / typical)))])
     period, start = np.polyfit(k, t, 1)
     late = t - (start + period * k)
@@ -92,6 +96,9 @@ def energy_between(
     Unknown, never 0, if the counter did not move, went back, or moved too few times.
     """
     inside = [edge for edge in edges if edge.early_ns >= from_ns and edge.late_ns <= to_ns]
+    sharp = (
+        [] if period is None else [e for e in inside if e.late_ns - e.early_ns <= _SHARP * period.period_ns]
+    )
 
     def unknown(reason: str) -> EnergyWindow:
         return EnergyWindow(begin_ns=from_ns, end_ns=to_ns, n_periods=0, energy_j=None, reason=reason)
@@ -102,7 +109,9 @@ def energy_between(
         return unknown("the energy counter went back")
     if period is None:
         return unknown("the energy counter's period is not known: it moved too seldom")
-    first, last = inside[0], inside[-1]
+    if period.jitter_ns > _IRREGULAR * period.period_ns or len(sharp) < 2:
+        return unknown("the energy counter was read too seldom to tell its updates apart")
+    first, last = sharp[0], sharp[-1]
     n_periods = round((last.t_ns - first.t_ns) / period.period_ns)
     if n_periods < min_periods:
         return unknown(f"too short: {n_periods} periods of the energy counter; at least {min_periods}")

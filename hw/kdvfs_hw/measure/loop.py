@@ -113,9 +113,17 @@ def keep_busy(
     return chunks
 
 
-def settle(workload: Workload, observer: Observer, *, max_s: float = 30.0, part: str | None = None) -> bool:
+def settle(
+    workload: Workload,
+    observer: Observer,
+    *,
+    max_s: float = 30.0,
+    part: str | None = None,
+    beat: Callable[[], None] | None = None,
+) -> bool:
     """Run until temperature and time per launch stand still; False if they did not in ``max_s``.
 
+    ``beat``: called now and then, for a guardian that waits for it.
     Still: over three stretches of 1 s the temperature stays within 1 C and the time within 1 %.
     """
     begun_ns = observer.device.time.now_ns()
@@ -123,6 +131,8 @@ def settle(workload: Workload, observer: Observer, *, max_s: float = 30.0, part:
 
     def go_on(chunks: list[Chunk]) -> bool:
         now_ns = chunks[-1].host_ns
+        if beat is not None:
+            beat()
         if now_ns - begun_ns > (len(history) + 1) * 1_000_000_000:
             recent = [each for each in chunks if each.host_ns > now_ns - 1_000_000_000]
             seen = observer.between(now_ns - 1_000_000_000, now_ns)

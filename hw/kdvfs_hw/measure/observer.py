@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from kdvfs_hw.measure.counter import EnergyWindow, Period, energy_between, find_edges, find_period
+from kdvfs_hw.timing import join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
 from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError
 
@@ -116,7 +117,7 @@ class Observer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
-        self._thread.join()
+        join(self._thread, self.device.time)
         if kind is None:
             self.check()
 

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, Self, TextIO
 
 from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.workloads.base import Part
@@ -43,6 +43,12 @@ class Record:
                 ) from None
             except OSError as error:
                 raise InputError(f"{folder}: cannot be used for a record ({error.strerror})") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def begin(self, device: Device, what: str, **about: Any) -> None:
         """The first line: what, when, on which GPU, with which software."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
+from kdvfs_hw.emulator.behaviour import GAP
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.workloads.base import Part, Ticket
 from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.kinds import KernelKind
-
-GAP: Final = "(gap)"  # the emulated GPU's kind that does nothing
 
 
 @dataclass(frozen=True, slots=True)
