@@ -129,7 +129,7 @@ def validate(
     else:
         for line in outcome_lines(plan, outcome):
             typer.echo(line)
-    return 0
+    return outcome.exit_code
 
 
 def _compare(folder: Path, gpu: str | None, json: bool) -> int:

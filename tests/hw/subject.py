@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from kdvfs_hw.timing import ThreadedVirtualTime
 
 import kdvfs_sim.gpu
 from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.errors import KdvfsError
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.trace.readers import read_trace
@@ -95,16 +97,17 @@ class Bench:
         before: Callable[[EmulatedGpu], None] = lambda _: None,
     ) -> Outcome:
         with open_emulated(self.gpu) as opened:
-            control = GuardedClockControl(opened.device, NoGuard())
+            observing = settings.modes == ("observe",)
+            control = None if observing else GuardedClockControl(opened.device, NoGuard())
             before(self.gpu)
+            work = emulated_workload(self.scene, self.gpu)
+            record = record or Record(None)
             try:
-                work = emulated_workload(self.scene, self.gpu)
-                return validate(
-                    opened.device, self.plan, work, record or Record(None), settings, control=control
-                )
+                return validate(opened.device, self.plan, work, record, settings, control=control)
             finally:
-                self.gpu.script("lost", for_s=0.0)
-                control.reset_clocks()
+                if control is not None:
+                    with suppress(KdvfsError):  # what a guardian would do; some faults refuse it
+                        control.reset_clocks()
 
 
 def bench(folder: Path, scene: Scene, schedules: dict[str, Schedule], *faults: str) -> Bench:

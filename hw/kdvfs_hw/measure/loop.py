@@ -169,7 +169,7 @@ def measure(
     from_ns = begun_ns + round(settle_s * 1e9)
     period = observer.period
     # whole periods lie inside only if the stretch is one period and a read longer
-    least_ns = 0 if period is None else (MIN_PERIODS + 2) * period.period_ns
+    least_ns = 0 if period is None else (MIN_PERIODS + 2) * period.period_ns + _AHEAD * _CHUNK_NS
     to_ns = from_ns + max(round(seconds * 1e9), round(least_ns))
     chunks = keep_busy(workload, part, observer, lambda done: done[-1].host_ns < to_ns)
     ahead = chunks[: max(1, len(chunks) - _AHEAD + 1)]

@@ -18,7 +18,7 @@ from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError
 
 _TICK_NS: Final = 5_000_000
 _SELDOM: Final = 20  # ticks between looks at temperature and processes
-_LEAD_NS: Final = 4_000_000  # before an expected update, the counter is read back to back
+_LEAD_NS: Final = 12_000_000  # before an expected update, the counter is read back to back
 _N_LEARN: Final = 10
 _CAP: Final = "sw_power_cap"  # the power limit at work, as usual; any other slowdown is a disturbance
 _OFTEN: Final = 0.02

@@ -39,19 +39,25 @@ _POLL_NS: Final = 500_000
 _IDLE_NS: Final = 200_000
 _N_LAGS: Final = 64
 _BLUR: Final = 0.3
+_SHORTEST_NS: Final = 100_000_000
 _LONGEST_NS: Final = 3_000_000_000
+_PATIENCE: Final = 20  # times the expected latency: 10 times is a finding, not a failure
 _SKIPPED: Final = 2  # steps at the start of a block: the clocks are still on their way from the block before
 _AHEAD: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A request made live. ``latency_ns`` None: its clocks cannot be told from others, or were not seen."""
+    """A request made live. ``latency_ns`` None: its clocks cannot be told from others, or were not seen.
+
+    ``missed``: it was waited for long enough, nothing is known to hold the clock down, and it never came.
+    """
 
     old: Clocks
     new: Clocks
     host_call_ns: int
     latency_ns: int | None
+    missed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +95,7 @@ class Director:
         old, self.last = self.last, clocks
         made = self.control.request_clocks(clocks)
         expected_ns = 0 if old is None else self.plan.switching_ns.get((old, clocks), 0)
-        landed_ns = self._await(clocks, made.issued_ns, expected_ns)
+        landed_ns, missed = self._await(clocks, made.issued_ns, expected_ns)
         if old is not None:
             self.changes.append(
                 Change(
@@ -97,16 +103,18 @@ class Director:
                     new=clocks,
                     host_call_ns=made.returned_ns - made.issued_ns,
                     latency_ns=None if landed_ns is None else landed_ns - made.issued_ns,
+                    missed=missed,
                 )
             )
 
-    def _await(self, clocks: Clocks, issued_ns: int, expected_ns: int) -> int | None:
+    def _await(self, clocks: Clocks, issued_ns: int, expected_ns: int) -> tuple[int | None, bool]:
         """When the clocks were reached, in the middle between the last look that missed them and the first
-        that saw them; None if those are too far apart to tell."""
+        that saw them; None if those are too far apart to tell. And whether they never were."""
         device = self.observer.device
         telling = clocks.sm_mhz is not AUTO or clocks.mem_mhz is not AUTO
-        end_ns = issued_ns + (_LONGEST_NS if telling else expected_ns)
-        missed_ns = issued_ns
+        longest_ns = min(_LONGEST_NS, max(_SHORTEST_NS, _PATIENCE * expected_ns))
+        end_ns = issued_ns + (longest_ns if telling else expected_ns)
+        missed_ns: int | None = None
         while device.time.now_ns() < end_ns:
             self.observer.check()
             if not telling:
@@ -114,15 +122,17 @@ class Director:
                 continue
             seen = device.observed_clocks()
             if seen.off_by_mhz(clocks) <= NEAR_MHZ:
+                if missed_ns is None:
+                    return None, False  # it was there already: whether the request did anything cannot be told
                 blur_ns = seen.returned_ns - missed_ns
                 sharp = blur_ns <= max(4 * _POLL_NS, _BLUR * (seen.returned_ns - issued_ns))
-                return (missed_ns + seen.returned_ns) // 2 if sharp else None
+                return ((missed_ns + seen.returned_ns) // 2 if sharp else None), False
             missed_ns = seen.called_ns
             late = device.time.now_ns() > issued_ns + expected_ns
             if late and "sw_power_cap" in device.throttle_reasons().reasons:
-                return None  # the power limit holds the clock down: where the lock is cannot be seen
+                return None, False  # the power limit holds the clock down: where the lock is cannot be seen
             device.time.sleep_ns(_POLL_NS)
-        return None
+        return None, telling
 
 
 @contextmanager
@@ -174,6 +184,8 @@ def run_block(
     ends: list[tuple[int, int]] = []  # (host, gpu)
 
     def more() -> bool:
+        if any(change.missed for change in director.changes[n_before:]):
+            return len(ends) < _SKIPPED + 2
         if len(ends) <= _SKIPPED + 3:
             return True
         return observer.device.time.now_ns() - begun_ns < least_ns
@@ -205,8 +217,13 @@ def run_block(
         step_s=tuple(np.diff([gpu_ns for _, gpu_ns in used]) * 1e-9),
         seen=seen,
         changes=tuple(director.changes[n_before:]),
-        void="; ".join(seen.marks),
+        void="; ".join([*seen.marks, *_missed(director.changes[n_before:])]),
     )
+
+
+def _missed(changes: list[Change]) -> list[str]:
+    never = [change for change in changes if change.missed]
+    return [f"clocks {never[0].new} were accepted but not reached, {len(never)} times"] if never else []
 
 
 def _launch_pass(arm: Arm, workload: Workload, n_steps: int, todo: Todo | None) -> Ticket:

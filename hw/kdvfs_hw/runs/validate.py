@@ -48,6 +48,11 @@ class Outcome:
     n_void: int
     chosen: tuple[str, float, float] | None = None
 
+    @property
+    def exit_code(self) -> int:
+        """6 where the GPU did not do as asked, so that nothing can be said; a verdict is no error."""
+        return DeviceError.exit_code if self.n_void and self.verdict.overall == "not enough data" else 0
+
 
 def validate(
     device: Device,
