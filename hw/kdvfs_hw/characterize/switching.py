@@ -14,7 +14,7 @@ import numpy as np
 from kdvfs_hw.measure.loop import keep_busy
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.readback import await_clocks
-from kdvfs_hw.timing import join
+from kdvfs_hw.timing import begin, join
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl
@@ -54,7 +54,7 @@ def under_load(workload: Workload, observer: Observer) -> Iterator[None]:
             errors.append(error)
 
     thread = threading.Thread(target=run, name="kdvfs-load", daemon=True)
-    thread.start()
+    begin(thread, observer.device.time)
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from kdvfs_hw.measure.counter import EnergyWindow, Period, energy_between, find_edges, find_period
-from kdvfs_hw.timing import join
+from kdvfs_hw.timing import begin, join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
 from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError
 
@@ -112,7 +112,7 @@ class Observer:
 
     def __enter__(self) -> Self:
         self._begun_ns = self.device.time.now_ns()
-        self._thread.start()
+        begin(self._thread, self.device.time)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

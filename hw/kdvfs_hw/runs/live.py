@@ -28,7 +28,7 @@ from kdvfs_hw.runs.verdict import (
     Quantity,
     quantity,
 )
-from kdvfs_hw.timing import join
+from kdvfs_hw.timing import begin, join
 from kdvfs_hw.workloads.base import Ticket, Workload
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.device import ClockControl
@@ -94,7 +94,8 @@ class Director:
             return
         old, self.last = self.last, clocks
         made = self.control.request_clocks(clocks)
-        expected_ns = 0 if old is None else self.plan.switching_ns.get((old, clocks), 0)
+        longest_ns = max(self.plan.switching_ns.values(), default=0)
+        expected_ns = longest_ns if old is None else self.plan.switching_ns.get((old, clocks), longest_ns)
         landed_ns, missed = self._await(clocks, made.issued_ns, expected_ns)
         if old is not None:
             self.changes.append(
@@ -123,13 +124,16 @@ class Director:
             seen = device.observed_clocks()
             if seen.off_by_mhz(clocks) <= NEAR_MHZ:
                 if missed_ns is None:
-                    return None, False  # it was there already: whether the request did anything cannot be told
+                    # it was there already: nothing can be told, but it may still be on its way
+                    device.time.sleep_ns(max(0, issued_ns + expected_ns - device.time.now_ns()))
+                    return None, False
                 blur_ns = seen.returned_ns - missed_ns
                 sharp = blur_ns <= max(4 * _POLL_NS, _BLUR * (seen.returned_ns - issued_ns))
                 return ((missed_ns + seen.returned_ns) // 2 if sharp else None), False
             missed_ns = seen.called_ns
             late = device.time.now_ns() > issued_ns + expected_ns
-            if late and "sw_power_cap" in device.throttle_reasons().reasons:
+            below = clocks.sm_mhz is not AUTO and seen.sm_mhz < clocks.sm_mhz
+            if late and below and "sw_power_cap" in device.throttle_reasons().reasons:
                 return None, False  # the power limit holds the clock down: where the lock is cannot be seen
             device.time.sleep_ns(_POLL_NS)
         return None, telling
@@ -162,7 +166,7 @@ def _controller(director: Director, workload: Workload) -> Iterator[Todo]:
             errors.append(error)
 
     thread = threading.Thread(target=run, name="kdvfs-controller", daemon=True)
-    thread.start()
+    begin(thread, clock)
     try:
         yield todo
     finally:
