@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
+
+from kdvfs_hw import cli_control, cli_measure
+from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption
 
 app = typer.Typer(
     help="Real GPUs, and emulated ones: what they offer, and their clocks. Changes nothing without "
@@ -13,20 +14,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-DeviceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="GPU",
-        help="GPU-UUID, cuda:N, pci:BUS_ID or emulated:NAME[,FAULT[=VALUE]...]. "
-        "Default: the only GPU that CUDA shows.",
-    ),
-]
-AllowOption = Annotated[
-    bool,
-    typer.Option("--allow-clock-control", help="You may change this GPU's clocks, and want to."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 _DEVICE_EXIT = 6
 
 
@@ -85,3 +72,9 @@ def reset(device: DeviceOption = None, allow: AllowOption = False, json: JsonOpt
                 "no unfinished run is recorded; to release a GPU's clocks anyway, name it with --device"
             )
     return 0 if all(each.complete for each in outcomes) else _DEVICE_EXIT
+
+
+app.command()(cli_measure.observe)
+app.command()(cli_measure.characterize)
+app.command()(cli_control.sweep)
+app.command()(cli_control.validate)

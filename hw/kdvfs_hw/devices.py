@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import tempfile
@@ -18,6 +20,7 @@ from kdvfs_sim.core.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:  # a process that works on a real GPU loads nothing of the emulator
     from kdvfs_hw.emulator.gpu import EmulatedGpu
+    from kdvfs_hw.emulator.spec import DeviceSpec
 
 EMULATED: Final = "emulated:"
 FORMS: Final = "a UUID (GPU-...), cuda:N, pci:BUS_ID, or emulated:NAME[,FAULT[=VALUE]...]"
@@ -38,13 +41,17 @@ class OpenDevice:
 
 
 @contextmanager
-def open_device(text: str | None, *, environment: Mapping[str, str] | None = None) -> Iterator[OpenDevice]:
+def open_device(
+    text: str | None, *, environment: Mapping[str, str] | None = None, spec: DeviceSpec | None = None
+) -> Iterator[OpenDevice]:
     """The GPU that ``text`` names; None is the only GPU that this process may use.
+
+    ``spec``: what an emulated GPU of the catalogue should behave as, if not as the catalogue says.
 
     Raises UsageError for a malformed or ambiguous name, DeviceError where there is no such GPU.
     """
     if text is not None and text.startswith(EMULATED):
-        gpu = emulated_gpu(text)
+        gpu = emulated_gpu(text, spec)
         with closing(gpu), open_emulated(gpu) as opened:
             yield opened
         return
@@ -106,11 +113,11 @@ def _on_bus(gpu: GpuIdentity, asked: str) -> bool:
     return gpu.error is None and known == [bus, device] and domain in (None, known_domain)
 
 
-def emulated_gpu(text: str) -> EmulatedGpu:
+def emulated_gpu(text: str, spec: DeviceSpec | None = None) -> EmulatedGpu:
     """``emulated:h200``, ``emulated:h200,lock_ignored,clipped=1200`` or ``emulated:/a/folder``.
 
     A GPU named in the first two ways lives until the machine restarts, shared by all processes of
-    this user; each set of faults is a GPU of its own. Raises UsageError, UnknownGpuError.
+    this user; each set of faults, and each ``spec``, is a GPU of its own. Raises UsageError, UnknownGpuError.
     """
     from kdvfs_hw.emulator.gpu import EmulatedGpu
 
@@ -128,10 +135,12 @@ def emulated_gpu(text: str) -> EmulatedGpu:
         parse_fault(fault)
     if not name:
         raise UsageError(f"--device {text!r}: name a GPU of the catalogue (kdvfs gpus), as in emulated:h200")
-    folder = (
-        runtime_folder() / "emulated" / re.sub(r"[^A-Za-z0-9.=_-]", "+", ",".join([name.lower(), *faults]))
-    )
-    return EmulatedGpu.create(folder, device_spec(name), faults=faults)
+    label = re.sub(r"[^A-Za-z0-9.=_-]", "+", ",".join([name.lower(), *faults]))
+    if spec is not None:
+        digest = hashlib.sha256(json.dumps(spec.to_json(), sort_keys=True).encode()).hexdigest()
+        label += f"-{digest[:12]}"
+    folder = runtime_folder() / "emulated" / label
+    return EmulatedGpu.create(folder, spec or device_spec(name), faults=faults)
 
 
 def runtime_folder() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from kdvfs_sim.core.errors import KdvfsError
@@ -11,17 +12,18 @@ from kdvfs_sim.core.errors import KdvfsError
 OUR_BUG = 70
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None, *, app: Callable[[], Any] | None = None) -> None:
     """Run one command and exit with its code (docs/reference/errors.md).
 
-    Never a traceback for a user's mistake: one line on stderr.
+    ``app`` makes the commands, if not those of ``kdvfs``. Never a traceback for a user's mistake: one
+    line on stderr.
     """
     from kdvfs_sim.cli.app import build
 
     try:
         if sys.stdout is None:  # closed by the caller
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        result = build()(args=argv, prog_name="kdvfs", standalone_mode=False)
+        result = (app or build)()(args=argv, prog_name="kdvfs", standalone_mode=False)
         sys.stdout.flush()
     except KdvfsError as error:
         _fail(str(error), error.exit_code)

@@ -7,12 +7,13 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.switching import SwitchCost
 
+GAP: Final = "(gap)"  # the kind of launch that does nothing: a pause in the queue
 Domain: TypeAlias = Literal["sm", "mem"]
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from kdvfs_hw.emulator.behaviour import DomainSwitch, Load, TableBehaviour
+from kdvfs_hw.emulator.behaviour import GAP, DomainSwitch, Load, TableBehaviour
 from kdvfs_hw.emulator.sensors import Sensors
 from kdvfs_hw.emulator.spec import DeviceSpec
 from kdvfs_sim.core.clocks import Auto, Clocks
@@ -20,6 +20,7 @@ from kdvfs_sim.gpu.switching import DomainCost, dynamic_governor, switching_mode
 # nvmlDeviceArchitecture_t
 _ARCHITECTURES: Final = {"volta": 5, "turing": 6, "ampere": 7, "ada": 8, "hopper": 9, "blackwell": 10}
 _TYPICAL_NS: Final = 1_000_000.0
+_PAUSE_NS: Final = 1000.0
 _NO_LIMIT_W: Final = 10_000.0
 
 
@@ -54,7 +55,9 @@ def spec_from_costs(gpu: GpuFacts, costs: CostTable) -> DeviceSpec:
             mem=_domain(switching.memory),
         ),
         power_limit_w=_NO_LIMIT_W if costs.cap_w is None else costs.cap_w,
-        sensors=Sensors(instant_period_ns=period_ns, instant_window_ns=window_ns),
+        sensors=Sensors(
+            counter_period_ns=period_ns, instant_period_ns=period_ns, instant_window_ns=window_ns
+        ),
         governor=dynamic_governor(gpu),
         architecture=_ARCHITECTURES.get(gpu.generation.split()[0].lower(), 9),
     )
@@ -72,7 +75,11 @@ def load_names(costs: CostTable) -> tuple[str, ...]:
 
 def _loads(costs: CostTable) -> dict[str, Load]:
     power_w = np.where(np.isnan(costs.power_w), costs.idle_power_w, costs.power_w)
-    return {
+    rows = tuple(range(costs.n_clocks))
+    pause = Load(
+        duration_ns=(_PAUSE_NS,) * len(rows), power_w=tuple(costs.idle_power_w.tolist()), effective=rows
+    )
+    return {GAP: pause} | {
         name: Load(
             duration_ns=tuple(costs.duration_ns[i].tolist()),
             power_w=tuple(power_w[i].tolist()),

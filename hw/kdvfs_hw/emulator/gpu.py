@@ -19,7 +19,7 @@ from kdvfs_hw.emulator.faults import FAULTS, parse_fault
 from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, boot_id, load, save_new
 from kdvfs_hw.emulator.state import State
 from kdvfs_hw.journal import Journal
-from kdvfs_hw.timing import VirtualTime, WallTime
+from kdvfs_hw.timing import WallTime
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import TimeSource
 from kdvfs_sim.core.errors import DeviceError, InputError
@@ -67,7 +67,7 @@ class EmulatedGpu:
             spec=spec,
             uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_URL, folder.resolve().as_uri())}",
             start_ns=time.now_ns(),
-            boot_id="virtual" if isinstance(time, VirtualTime) else boot_id(),
+            boot_id="virtual" if not isinstance(time, WallTime) else boot_id(),
         )
         is_new = not path.exists() and save_new(path, loaded)
         gpu = cls(folder, time=time)

@@ -1,0 +1,145 @@
+"""The verbs of ``kdvfs hw`` that measure without changing anything, and ``characterize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption
+
+_DEVICE_EXIT = 6
+
+
+def observe(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- COMMAND...]", help="A command to run and watch, after --."),
+    ] = None,
+    workload: WorkloadOption = None,
+    device: DeviceOption = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="Length of one reading of the step.")] = 2.0,
+    repeats: Annotated[int, typer.Option("--repeats", help="Readings of the step.")] = 5,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Read every kernel of the step too.")] = False,
+    kernel_seconds: Annotated[
+        float, typer.Option("--kernel-seconds", help="Length of one reading of a kernel.")
+    ] = 1.0,
+    settle: Annotated[float, typer.Option("--settle", help="Longest warm-up, seconds.")] = 30.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of kernels.")] = 0,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Measure a workload, its kernels, or any command, at the clocks the driver chooses. Changes nothing.
+
+    Example: kdvfs hw observe --out-dir run -- python train.py
+    """
+    from kdvfs_hw.devices import open_device
+    from kdvfs_hw.runs.observe import observe as observe_workload
+    from kdvfs_hw.runs.observe import observe_command, summary_lines
+    from kdvfs_hw.runs.record import Record
+    from kdvfs_hw.workloads.resolve import workload_from
+    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.core.errors import InputError, UsageError
+
+    if (workload is None) == (not command):
+        raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
+    if not (0.05 <= seconds <= 3600 and 1 <= repeats <= 1000 and 0 <= settle <= 3600):
+        raise UsageError("--seconds is from 0.05 to 3600, --repeats from 1 to 1000, --settle from 0 to 3600")
+    with Record(out) as record, open_device(device) as opened:
+        if command:
+            reading, code = observe_command(opened.device, command, record)
+            show: Any = [_reading_line(reading)]
+            if code:
+                raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")
+        else:
+            assert workload is not None
+            result = observe_workload(
+                opened.device,
+                workload_from(workload),
+                record,
+                seconds=seconds,
+                repeats=repeats,
+                kernels=kernels,
+                kernel_seconds=kernel_seconds,
+                max_settle_s=settle,
+                seed=seed,
+                say=say,
+            )
+            show = summary_lines(result)
+            if kernels and out is not None and opened.emulated is None:
+                show = [*show, *_compared(out)]
+    if json:
+        print_json(record.lines)
+    else:
+        for line in show:
+            typer.echo(line)
+    return 0
+
+
+def _compared(folder: Path) -> list[str]:
+    """What the kernels just read predict for the step, where the GPU is in the catalogue."""
+    from kdvfs_hw.runs.compare import compare_record, comparison_lines
+    from kdvfs_sim.core.errors import InputError
+
+    try:
+        return list(comparison_lines(compare_record(folder)))
+    except InputError as error:
+        return [f"no prediction of the step: {error}"]
+
+
+def _reading_line(reading: Any) -> str:
+    energy = reading.energy_j
+    text = f"not known ({reading.seen.energy.reason})" if energy is None else f"{energy:.5g} J"
+    return f"time {reading.time_s:.4g} s, energy {text}" + "".join(f"; {mark}" for mark in reading.seen.marks)
+
+
+def characterize(
+    device: DeviceOption = None,
+    workload: WorkloadOption = None,
+    allow: AllowOption = False,
+    clocks: Annotated[
+        list[str] | None,
+        typer.Option("--clocks", metavar="CLOCKS", help="Clocks whose changes are timed; give two or more."),
+    ] = None,
+    out: OutOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Find out what readings cost, how often counters move, and how fast clocks change.
+
+    Without --allow-clock-control: the chip's own moves only, seen from inside a kernel.
+
+    Example: kdvfs hw characterize --workload gpt3xl-layer --out-dir chip
+    """
+    from itertools import permutations
+
+    from kdvfs_hw.characterize.characterize import characterize as run
+    from kdvfs_hw.characterize.characterize import characterize_lines
+    from kdvfs_hw.devices import open_device
+    from kdvfs_hw.runs.record import Record
+    from kdvfs_hw.workloads.resolve import for_emulated, workload_from
+    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.cli.options import clocks_from
+    from kdvfs_sim.core.errors import UsageError
+
+    wanted = [clocks_from(text, "--clocks") for text in clocks or []]
+    if allow and len(wanted) < 2:
+        raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
+    with Record(out) as record, open_device(device) as opened:
+        load = workload_from(workload) if workload is not None else for_emulated(opened)
+        if allow and load is None:
+            raise UsageError("clock changes are timed under load: name one with --workload")
+        if not allow:
+            found = run(opened, record, workload=load, say=say)
+        else:
+            from kdvfs_hw.guardian import guarded_clocks
+
+            with guarded_clocks(opened, allowed=allow) as control:
+                pairs = list(permutations(wanted, 2))
+                found = run(opened, record, workload=load, control=control, pairs=pairs, say=say)
+    if json:
+        print_json(found)
+    else:
+        for line in characterize_lines(found):
+            typer.echo(line)
+    return 0

@@ -1,0 +1,1 @@
+"""Runs: observe, isolated, live, sweep; their plans, records and verdicts."""

@@ -1,0 +1,113 @@
+"""A validation to be run by somebody else: everything it needs in one folder, and the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+from typing import Final
+
+from kdvfs_hw.runs.plan import Plan
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.files import atomic_write
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.schedule_file import write_schedule
+from kdvfs_sim.core.version import __version__
+from kdvfs_sim.gpu.catalogue import write_gpu
+from kdvfs_sim.gpu.facts import GpuFacts
+from kdvfs_sim.trace.parquet import write_parquet
+from kdvfs_sim.trace.table import Trace
+
+_PAGE: Final = """# An experiment on one GPU
+
+It runs `{workload}` and compares what it reads with a prediction made beforehand (`plan.json`).
+
+What it changes: in modes `isolated` and `live`, the GPU's SM and memory clocks, within the driver's own
+list; a guardian process releases them on every way out, also if the run is killed. Nothing else. It needs
+root (in a container the capability SYS_ADMIN), and a GPU that nobody else uses meanwhile. Locks that you
+had set before are not given back: the driver cannot tell them.
+
+1. Python 3.11 or newer: `python3 -m venv env && env/bin/pip install -r requirements.txt`
+2. Look, change nothing: `./run.sh doctor`
+3. Read at the driver's own clocks, change nothing: `./run.sh observe`
+4. The whole experiment: `./run.sh control`
+5. Send back the folders `result-*`.
+
+If a run and its guardian were both killed: `./run.sh reset`.
+"""
+
+_RUN: Final = """#!/bin/sh
+# one of: doctor, observe, control, reset
+set -eu
+cd "$(dirname "$0")"
+export PYTHONPATH="$PWD/code"
+hw() {{ "${{PYTHON:-env/bin/python}}" -m kdvfs_hw "$@"; }}
+: "${{GPU:=}}"
+device() {{ if [ -n "$GPU" ]; then echo "--device $GPU"; fi; }}
+stamp=$(date -u +%Y%m%dT%H%M%SZ)
+case "${{1:-}}" in
+  doctor) hw doctor $(device) ;;
+  observe) hw validate {schedules} --trace trace.parquet --gpu gpu.toml --mode observe $(device) \\
+      {workload} --out-dir "result-observe-$stamp" ;;
+  control) hw validate {schedules} --trace trace.parquet --gpu gpu.toml --mode isolated --mode live \\
+      $(device) {workload} --protocol {protocol} --allow-clock-control --out-dir "result-control-$stamp" ;;
+  reset) hw reset --allow-clock-control $(device) ;;
+  *) echo "usage: ./run.sh doctor|observe|control|reset (GPU=... names a GPU)" >&2; exit 2 ;;
+esac
+"""
+
+
+def write_bundle(
+    folder: Path,
+    *,
+    plan: Plan,
+    trace: Trace,
+    schedules: Mapping[str, Schedule],
+    gpu: GpuFacts,
+    workload: str,
+) -> Sequence[Path]:
+    """Write the experiment into a new folder; its files. Raises InputError if the folder is not empty."""
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder}: is not empty; name a new folder for the bundle")
+    (folder / "code").mkdir(parents=True, exist_ok=True)
+    names = []
+    for name, schedule in schedules.items():
+        names.append(f"{name}.json")
+        about = {"trace": "trace.parquet", "gpu": "gpu.toml"}
+        write_schedule(schedule, folder / names[-1], about=about)
+    write_parquet(trace, folder / "trace.parquet")
+    write_gpu(gpu, folder / "gpu.toml")
+    option = f"--workload {workload}"
+    texts = {
+        "plan.json": json.dumps({"kdvfs_version": __version__, **plan.to_json()}, indent=1) + "\n",
+        "requirements.txt": "\n".join(_requirements()) + "\n",
+        "README.md": _PAGE.format(workload=workload),
+        "run.sh": _RUN.format(schedules=" ".join(names), workload=option, protocol=plan.protocol.name),
+    }
+    for name, text in texts.items():
+        with atomic_write(folder / name) as file:
+            file.write(text.encode())
+    (folder / "run.sh").chmod(0o755)
+    for package in ("kdvfs_sim", "kdvfs_hw"):
+        _copy_package(package, folder / "code" / package)
+    return sorted(path for path in folder.iterdir())
+
+
+def _copy_package(name: str, target: Path) -> None:
+    import importlib
+
+    origin = importlib.import_module(name).__file__
+    assert origin is not None
+    skip = shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc", "_recordings")
+    shutil.copytree(Path(origin).parent, target, ignore=skip)
+
+
+def _requirements() -> list[str]:
+    """What this package needs, without its extras."""
+    try:
+        found = requires("kdvfs-sim") or []
+    except PackageNotFoundError:
+        found = []
+    return [line for line in found if "extra ==" not in line] or ["kdvfs-sim"]

@@ -1,0 +1,203 @@
+"""What a validation will do and what it expects, fixed before the first reading."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kdvfs_hw.emulator.catalogue import load_names
+from kdvfs_hw.workloads.base import Workload
+from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.errors import InputError, ScheduleError
+from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.core.switching import SwitchProtocol
+from kdvfs_sim.study.scene import Scene
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A kernel at some clocks: its expected time and power, and ``n`` such launches in the trace."""
+
+    part: str
+    clocks: Clocks
+    n: float
+    time_s: float
+    power_w: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One way to run the workload: its requests, the kernels it runs, and the step that is expected."""
+
+    name: str
+    requests: tuple[ClockRequest, ...]
+    cells: tuple[Cell, ...]
+    time_s: float
+    energy_j: float | None
+
+    @property
+    def kernel_time_s(self) -> float:
+        """Without gaps and switching: kernels alone, summed by count."""
+        return sum(cell.n * cell.time_s for cell in self.cells)
+
+    @property
+    def kernel_energy_j(self) -> float | None:
+        energies = [
+            None if cell.power_w is None else cell.n * cell.time_s * cell.power_w for cell in self.cells
+        ]
+        return None if None in energies else sum(energy for energy in energies if energy is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """``arms``: the first is AUTO, the baseline; ``protocol``: how requests are made while the workload runs.
+
+    ``switching_ns``: expected latency by (old, new). ``n_ops``: operations of the trace's driven stream.
+    """
+
+    source: str
+    gpu: str
+    arms: tuple[Arm, ...]
+    protocol: SwitchProtocol
+    switching_ns: Mapping[tuple[Clocks, Clocks], int]
+    n_ops: int
+    assumed: tuple[str, ...]
+
+    def cells(self) -> Iterator[Cell]:
+        """Every kernel at every clocks, once."""
+        seen = set()
+        for arm in self.arms:
+            for cell in arm.cells:
+                if (cell.part, cell.clocks) not in seen:
+                    seen.add((cell.part, cell.clocks))
+                    yield cell
+
+    def to_json(self) -> dict[str, Any]:
+        """With a digest of all of it, so that nobody can move the goal after the shot."""
+        document: dict[str, Any] = {
+            "source": self.source,
+            "gpu": self.gpu,
+            "protocol": self.protocol.name,
+            "assumed": list(self.assumed),
+            "arms": [
+                {
+                    "name": arm.name,
+                    "time_s": arm.time_s,
+                    "energy_j": arm.energy_j,
+                    "kernel_time_s": arm.kernel_time_s,
+                    "kernel_energy_j": arm.kernel_energy_j,
+                    "requests": [[r.launch, r.offset_ns, str(r.clocks)] for r in arm.requests],
+                    "cells": [[c.part, str(c.clocks), c.n, c.time_s, c.power_w] for c in arm.cells],
+                }
+                for arm in self.arms
+            ],
+        }
+        text = json.dumps(document, sort_keys=True)
+        return {**document, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def make_plan(scene: Scene, schedules: Mapping[str, Schedule], *, protocol: str) -> Plan:
+    """AUTO and the given schedules on a scene. Raises ScheduleError for one that drives another stream."""
+    arms = {"auto": Schedule.static(AUTO_CLOCKS, stream=scene.chain.stream, device=scene.chain.device)}
+    arms |= schedules
+    costs, table = scene.costs["nominal"], scene.switching["nominal"]
+    requested = {request.clocks for schedule in arms.values() for request in schedule.requests}
+    return Plan(
+        source=scene.trace.source,
+        gpu=scene.gpu.slug,
+        arms=tuple(_arm(scene, name, schedule, protocol) for name, schedule in arms.items()),
+        protocol=scene.protocols[protocol],
+        switching_ns={
+            (old, new): int(table.switching_ns[costs.index(old), costs.index(new)])
+            for old in requested
+            for new in requested
+        },
+        n_ops=len(scene.chain),
+        assumed=tuple(dict.fromkeys((*costs.assumed, *table.assumed))),
+    )
+
+
+def _arm(scene: Scene, name: str, schedule: Schedule, protocol: str) -> Arm:
+    chain, costs = scene.chain, scene.costs["nominal"]
+    stray = next((r for r in schedule.requests if (r.device, r.stream) != (chain.device, chain.stream)), None)
+    if stray is not None:
+        raise ScheduleError(name, f"drives stream {stray.stream}; the busiest one is {chain.stream}")
+    is_static = len({request.clocks for request in schedule.requests}) == 1
+    run = scene.replay(schedule, scene.protocols[protocol], governor=scene.governor).metrics
+    rows = _rows(scene, schedule)
+    names = load_names(costs)
+    n_of: dict[tuple[int, int], float] = {}
+    for i, row in enumerate(rows):
+        kind = int(chain.kind[i])
+        n_of[kind, row] = n_of.get((kind, row), 0.0) + launches_of(scene, i)
+    cells = []
+    for (kind, row), n in n_of.items():
+        effective = int(costs.effective[kind, row])
+        watts = float(costs.power_w[kind, effective])
+        cells.append(
+            Cell(
+                part=names[kind],
+                clocks=costs.clocks[row],
+                n=n,
+                time_s=float(costs.duration_ns[kind, effective]) * 1e-9,
+                power_w=None if np.isnan(watts) else watts,
+            )
+        )
+    return Arm(
+        name=name,
+        requests=schedule.requests[:1] if is_static else schedule.requests,
+        cells=tuple(cells),
+        time_s=run.time_s,
+        energy_j=run.energy_j,
+    )
+
+
+def launches_of(scene: Scene, i: int) -> float:
+    """Operation ``i`` of the driven stream, as launches of its kind's typical length."""
+    costs, kind = scene.costs["nominal"], int(scene.chain.kind[i])
+    reference = costs.recorded_effective
+    row = costs.effective[kind, costs.recorded] if reference is None else reference[kind]
+    return float(scene.chain.duration_ns[i] / costs.duration_ns[kind, row])
+
+
+def _rows(scene: Scene, schedule: Schedule) -> list[int]:
+    """The row requested for each operation; a periodic schedule begins with its own last request."""
+    costs = scene.costs["nominal"]
+    start = scene.start
+    if scene.boundary == "periodic" and schedule.requests:
+        start = schedule.requests[-1].clocks
+    rows, row, i = [], costs.index(start), 0
+    ordered = sorted(schedule.requests, key=lambda r: r.launch)
+    for operation in range(len(scene.chain)):
+        while i < len(ordered) and ordered[i].launch <= operation:
+            row = costs.index(ordered[i].clocks)
+            i += 1
+        rows.append(row)
+    return rows
+
+
+def check_fits(plan: Plan, workload: Workload, modes: Sequence[str]) -> int:
+    """How many steps of the workload one pass of the trace is.
+
+    Raises InputError for a workload without the trace's kernels, or of another length.
+    """
+    known = {part.name for part in workload.parts}
+    missing = sorted({cell.part for cell in plan.cells()} - known)
+    if "isolated" in modes and missing:
+        raise InputError(
+            f"workload {workload.name}: has no part {missing[0]!r} ({len(missing)} of the trace's "
+            "kernels are missing); validate it with a trace of its own step"
+        )
+    if "live" not in modes:
+        return 1
+    if workload.n_ops == 0 or plan.n_ops % workload.n_ops:
+        raise InputError(
+            f"workload {workload.name}: a step has {workload.n_ops} operations, the trace {plan.n_ops}; "
+            "the trace must be a whole number of steps"
+        )
+    return plan.n_ops // workload.n_ops

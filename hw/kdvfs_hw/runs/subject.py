@@ -1,0 +1,87 @@
+"""What is validated: schedules and their trace, from files or optimized here; and an emulated twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kdvfs_hw.emulator.catalogue import load_names, spec_from_costs
+from kdvfs_hw.emulator.gpu import EmulatedGpu
+from kdvfs_hw.emulator.spec import DeviceSpec
+from kdvfs_hw.runs.plan import launches_of
+from kdvfs_hw.workloads.emulated import EmulatedWorkload, Operation
+from kdvfs_sim.core.errors import InputError, ScheduleError, UsageError
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.schedule_file import is_schedule_file, read_about, read_schedule
+from kdvfs_sim.study.scene import Scene, build_scene
+from kdvfs_sim.trace.readers import read_trace
+
+
+def load_subject(
+    names: Sequence[str],
+    *,
+    trace: str | None = None,
+    gpu: str | None = None,
+    protocol: str | None = None,
+    slack_pct: float = 0.6,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Scene, dict[str, Schedule], str]:
+    """Schedule files of one trace; or one trace, which is optimized first. The scene, schedules, protocol.
+
+    Raises UsageError for a mixture, and as reading, modelling and optimizing do.
+    """
+    files = [Path(name) for name in names]
+    if not all(is_schedule_file(path) for path in files):
+        if len(names) > 1 or (files[0].suffix == ".json" and trace is not None):
+            raise UsageError("name schedule files (kdvfs optimize --out-dir writes them), or one trace")
+        return _optimized(names[0], gpu, protocol or "follow", slack_pct, say)
+    schedules = {path.stem: read_schedule(path) for path in files}
+    protocols = {schedule.protocol for schedule in schedules.values()}
+    about = read_about(files[0])
+    source = trace or about.get("trace")
+    if source is None:
+        raise ScheduleError(str(files[0]), "does not say which trace it is for; name it with --trace")
+    if len(protocols) > 1 and protocol is None:
+        raise UsageError(f"the schedules are for {', '.join(sorted(protocols))}: name one with --protocol")
+    say(f"reading {source}")
+    boundary: Any = schedules[files[0].stem].boundary
+    scene = build_scene(read_trace(source), gpu=gpu or about.get("gpu"), boundary=boundary)
+    return scene, schedules, protocol or protocols.pop()
+
+
+def _optimized(
+    name: str, gpu: str | None, protocol: str, slack_pct: float, say: Callable[[str], None]
+) -> tuple[Scene, dict[str, Schedule], str]:
+    """The best single schedule under the protocol: an alternation between two is no schedule of one pass."""
+    from kdvfs_sim.report.results import best_row
+    from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
+
+    scene = build_scene(read_trace(name), gpu=gpu)
+    say(f"optimizing {name} under {protocol}")
+    table = equal_slack(
+        scene, budget=Budget(slack_pct=slack_pct), protocols=[protocol], plans=plans_from("launch"), seed=0
+    )
+    single = [row for row in table.rows if row.solution is None or row.solution.alternate is None]
+    row = best_row(replace(table, rows=tuple(single)))
+    if row is None or row.solution is None or row.solution.schedule is None:
+        raise InputError(f"{name}: no schedule keeps within {slack_pct:g} % more time under {protocol}")
+    return scene, {row.name.replace(" ", "-"): row.solution.schedule}, protocol
+
+
+def emulated_spec(scene: Scene) -> DeviceSpec:
+    """The GPU that behaves as the scene's nominal model says."""
+    return spec_from_costs(scene.gpu, scene.costs["nominal"])
+
+
+def emulated_workload(scene: Scene, gpu: EmulatedGpu) -> EmulatedWorkload:
+    """The trace's driven stream as work for such a GPU."""
+    names = load_names(scene.costs["nominal"])
+    chain = scene.chain
+    kinds = dict(zip(names, scene.program.kinds, strict=True))
+    operations = [
+        Operation(names[int(kind)], launches_of(scene, i), float(chain.lag_ns[i]))
+        for i, kind in enumerate(chain.kind)
+    ]
+    return EmulatedWorkload(gpu, operations, name=scene.trace.source, kinds=kinds)

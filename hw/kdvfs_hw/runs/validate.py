@@ -1,0 +1,207 @@
+"""Validate: a plan fixed first, rounds of readings until they can answer, then the verdict."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kdvfs_hw.measure.loop import Reading, measure, settle
+from kdvfs_hw.measure.observer import Observer
+from kdvfs_hw.measure.statistics import MIN_READINGS
+from kdvfs_hw.runs.isolated import Readings, isolated_quantities, isolated_round
+from kdvfs_hw.runs.live import Block, Director, choose, live_quantities, live_round
+from kdvfs_hw.runs.plan import Plan, check_fits
+from kdvfs_hw.runs.record import COSTS, Record
+from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, Verdict, quantity
+from kdvfs_hw.workloads.base import Workload
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.device import ClockControl, Device
+from kdvfs_sim.core.errors import DeviceError, InvariantError
+
+MODES: Final = ("observe", "isolated", "live")
+CONTROLLED: Final = frozenset({"isolated", "live"})
+COST_COLUMNS: Final = ("kernel", "sm_mhz", "mem_mhz", "time_s", "power_w")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Lengths in seconds. ``repeats``: at most so many rounds, at least three."""
+
+    modes: tuple[str, ...] = ("observe",)
+    seconds: float = 1.0
+    kernel_seconds: float = 1.0
+    kernel_settle_s: float = 0.25
+    max_settle_s: float = 30.0
+    repeats: int = 10
+    slack: float = 0.006
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """``chosen``: name, time and energy against AUTO in per cent, where several schedules were live."""
+
+    verdict: Verdict
+    n_rounds: int
+    n_void: int
+    chosen: tuple[str, float, float] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """6 where the GPU did not do as asked, so that nothing can be said; a verdict is no error."""
+        return DeviceError.exit_code if self.n_void and self.verdict.overall == "not enough data" else 0
+
+
+def validate(
+    device: Device,
+    plan: Plan,
+    workload: Workload,
+    record: Record,
+    settings: Settings,
+    *,
+    control: ClockControl | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    """Run the modes asked for, and judge. ``isolated`` and ``live`` change clocks: they need ``control``.
+
+    Raises DeviceError, with the first reason, if every reading is void.
+    """
+    if control is None and set(settings.modes) & CONTROLLED:
+        raise InvariantError(f"modes {settings.modes} without control over clocks")
+    n_per_pass = check_fits(plan, workload, settings.modes)
+    record.begin(device, "validate", workload=dict(workload.describe()))
+    record.add("plan", **plan.to_json(), modes=list(settings.modes), seed=settings.seed)
+    outcome = _rounds(device, plan, workload, record, settings, control, n_per_pass, say)
+    record.add("verdict", **outcome.verdict.to_json())
+    record.page(outcome_lines(plan, outcome))
+    return outcome
+
+
+def _rounds(
+    device: Device,
+    plan: Plan,
+    workload: Workload,
+    record: Record,
+    settings: Settings,
+    control: ClockControl | None,
+    n_per_pass: int,
+    say: Callable[[str], None],
+) -> Outcome:
+    rng = random.Random(settings.seed)
+    steps: list[Reading] = []
+    readings: Readings = {}
+    blocks: list[Block] = []
+    with Observer(device) as observer:
+        observer.await_period()
+        say("warming up until temperature and speed stand still")
+        settled = settle(
+            workload, observer, max_s=settings.max_settle_s, beat=control.beat if control else None
+        )
+        record.add("settled", settled=settled)
+        director = None if control is None else Director(plan, observer, control)
+        n_rounds, verdict = 0, Verdict(quantities=())
+        while n_rounds < max(MIN_READINGS, settings.repeats):
+            n_rounds += 1
+            say(f"round {n_rounds}")
+            if "observe" in settings.modes:
+                if control is not None:
+                    control.request_clocks(AUTO_CLOCKS)
+                reading = measure(workload, None, observer, seconds=settings.seconds)
+                steps.append(reading)
+                record.add("step", **reading.to_json())
+            if control is not None and director is not None and "isolated" in settings.modes:
+                isolated_round(
+                    plan,
+                    workload,
+                    observer,
+                    control,
+                    record,
+                    readings,
+                    seconds=settings.kernel_seconds,
+                    settle_s=settings.kernel_settle_s,
+                    rng=rng,
+                    say=say,
+                )
+                director.last = None
+            if director is not None and "live" in settings.modes:
+                live_round(
+                    plan,
+                    workload,
+                    director,
+                    record,
+                    blocks,
+                    seconds=settings.seconds,
+                    n_per_pass=n_per_pass,
+                    rng=rng,
+                    say=say,
+                )
+            verdict = Verdict(
+                quantities=tuple(_quantities(plan, settings, steps, readings, blocks, n_per_pass))
+            )
+            if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
+                break
+        record.add("overhead", **observer.overhead.to_json())
+    void = [r.void for each in readings.values() for r in each if r.void]
+    void += [block.void for block in blocks if block.void]
+    n_made = sum(map(len, readings.values())) + len(blocks) + len(steps)
+    record.table(COSTS, COST_COLUMNS, cost_rows(readings))
+    if n_made and len(void) == n_made:
+        raise DeviceError(f"{device.uuid}: all {n_made} readings are void: {void[0]}")
+    chosen = choose(plan, blocks, slack=settings.slack) if len(plan.arms) > 2 and blocks else None
+    return Outcome(verdict=verdict, n_rounds=n_rounds, n_void=len(void), chosen=chosen)
+
+
+def _quantities(
+    plan: Plan,
+    settings: Settings,
+    steps: Sequence[Reading],
+    readings: Readings,
+    blocks: list[Block],
+    n_per_pass: int,
+) -> Iterator[Quantity]:
+    base = plan.arms[0]
+    if "observe" in settings.modes:
+        times = [reading.time_s * n_per_pass for reading in steps]
+        energies = [e * n_per_pass for reading in steps if (e := reading.energy_j) is not None]
+        yield quantity("step at auto", "time", "s", base.time_s, times, TIME_TOLERANCE)
+        yield quantity("step at auto", "energy", "J", base.energy_j, energies, ENERGY_TOLERANCE)
+    if "isolated" in settings.modes:
+        yield from isolated_quantities(plan, readings)
+    if "live" in settings.modes:
+        yield from live_quantities(plan, blocks)
+
+
+def cost_rows(readings: Readings) -> Iterator[tuple[object, ...]]:
+    """Means of good readings in the long form of a cost table."""
+    for (part, clocks), each in readings.items():
+        good = [reading for reading in each if not reading.void]
+        if good:
+            watts = [reading.power_w for reading in good if reading.power_w is not None]
+            sm, _, mem = str(clocks).partition(",")
+            yield (
+                part,
+                sm.removeprefix("sm="),
+                mem.removeprefix("mem="),
+                sum(reading.time_s for reading in good) / len(good),
+                sum(watts) / len(watts) if watts else None,
+            )
+
+
+def outcome_lines(plan: Plan, outcome: Outcome) -> Iterator[str]:
+    """A page for people."""
+    lines = outcome.verdict.lines()
+    yield lines[0]
+    yield from lines[1:]
+    yield f"{plan.source} on {plan.gpu}, protocol {plan.protocol.name}, {outcome.n_rounds} rounds"
+    if outcome.n_void:
+        yield f"{outcome.n_void} readings are void and were left out"
+    if outcome.chosen is not None:
+        name, time_pct, energy_pct = outcome.chosen
+        yield (
+            f"best of {len(plan.arms)} on the odd rounds: {name}; on the even rounds it takes "
+            f"{time_pct:+.2f} % time and {energy_pct:+.2f} % energy against AUTO"
+        )
+    if plan.assumed:
+        yield f"the prediction leans on assumed numbers: {', '.join(plan.assumed)}"

@@ -1,0 +1,81 @@
+"""Any command as a workload: it runs once, and the GPU is watched from its start to its end."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from kdvfs_hw.measure.loop import Reading
+from kdvfs_hw.measure.observer import Observer
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.errors import DeviceError, UsageError
+
+_POLL_S: Final = 0.05
+_END_S: Final = 5.0
+
+
+def run_command(
+    command: Sequence[str], observer: Observer, *, folder: Path | None = None
+) -> tuple[Reading, int]:
+    """Run ``command`` to its end; time and energy of all of it, and its exit code.
+
+    Its output is its own. Energy is that of the whole counter periods inside, as power times time.
+    Raises UsageError if it cannot be started; an interruption here ends it first.
+    """
+    time_source = observer.device.time
+    begun_ns = time_source.now_ns()
+    try:
+        process = subprocess.Popen(list(command), cwd=folder)
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be started ({error.strerror or error})") from None
+    try:
+        while process.poll() is None:
+            observer.own_pids.update(_family(process.pid))
+            observer.pause(_POLL_S)
+    except (DeviceError, KeyboardInterrupt):
+        _end(process)
+        raise
+    ended_ns = time_source.now_ns()
+    observer.pause(0.02)
+    reading = Reading(
+        part=None,
+        clocks=AUTO_CLOCKS,
+        n_launches=1,
+        time_s=(ended_ns - begun_ns) * 1e-9,
+        seen=observer.between(begun_ns, ended_ns),
+    )
+    return reading, process.returncode
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _family(pid: int) -> set[int]:
+    """A process and its descendants, as far as the system tells."""
+    found, todo = {pid}, [pid]
+    while todo:
+        each = todo.pop()
+        for task in _tasks(each):
+            try:
+                children = Path(f"/proc/{each}/task/{task}/children").read_text().split()
+            except OSError:
+                continue
+            new = {int(child) for child in children} - found
+            found |= new
+            todo += new
+    return found
+
+
+def _tasks(pid: int) -> list[str]:
+    try:
+        return [path.name for path in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []

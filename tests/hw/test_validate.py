@@ -1,0 +1,159 @@
+"""The whole loop on an emulated GPU: agreement, and which part of a prediction did not hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kdvfs_hw.emulator.gpu import EmulatedGpu
+from kdvfs_hw.measure.counter import EnergyWindow
+from kdvfs_hw.measure.observer import Observation
+from kdvfs_hw.runs.live import Block, choose
+from kdvfs_hw.runs.record import Record, read_record
+from kdvfs_hw.runs.validate import Settings
+from subject import Bench, alternating, bench, build, write_subject
+
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.gpu.tables import read_cost_table
+from kdvfs_sim.study.scene import Scene
+
+SHORT = {"seconds": 0.15, "kernel_seconds": 0.1, "kernel_settle_s": 0.06, "max_settle_s": 0.5, "repeats": 3}
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return build(tmp_path_factory.mktemp("subject"))
+
+
+def made(folder: Path, scene: Scene, *faults: str) -> Bench:
+    return bench(folder / "gpu", scene, {"per-kernel": alternating()}, *faults)
+
+
+def test_a_gpu_that_is_as_predicted_agrees(tmp_path: Path, scene: Scene) -> None:
+    with Record(tmp_path / "run") as record:
+        outcome = made(tmp_path, scene).validate(Settings(modes=("isolated", "live"), **SHORT), record)
+    verdict = outcome.verdict
+    assert (verdict.overall, verdict.time, verdict.energy) == ("agrees", "agrees", "agrees"), verdict.lines()
+    assert verdict.because == ()
+    assert outcome.n_void == 0
+    lines = read_record(tmp_path / "run")
+    kinds = [line["kind"] for line in lines]
+    assert kinds[:2] == ["record", "plan"]
+    assert kinds.index("plan") < kinds.index("isolated")
+    assert len(lines[1]["sha256"]) == 64
+    assert lines[-1]["overall"] == "agrees"
+    costs = read_cost_table(tmp_path / "run" / "costs.csv")
+    rows = scene.costs["nominal"]
+    product = costs.kinds.index("product")
+    assert costs.duration_ns[product, costs.auto] == pytest.approx(
+        rows.duration_ns[0, rows.effective[0, rows.auto]], rel=1e-3
+    )
+    assert "verdict: agrees" in (tmp_path / "run" / "record.md").read_text()
+
+
+def test_kernels_5_percent_slower_disagree_and_are_named(tmp_path: Path, scene: Scene) -> None:
+    outcome = made(tmp_path, scene, "slower=1.05").validate(Settings(modes=("isolated",), **SHORT))
+    assert outcome.verdict.time == "disagrees"
+    assert outcome.verdict.because == ("kernels of auto", "kernels of per-kernel")
+
+
+def test_switching_10_times_slower_disagrees_and_is_named(tmp_path: Path, scene: Scene) -> None:
+    outcome = made(tmp_path, scene, "slow_switching=10").validate(Settings(modes=("live",), **SHORT))
+    assert outcome.verdict.overall == "disagrees"
+    assert outcome.verdict.because == ("switching",)
+    answers = {(q.part, q.name): q.answer for q in outcome.verdict.quantities}
+    assert answers["live auto", "time"] == "agrees"
+    assert answers["live per-kernel", "time"] == "disagrees"
+
+
+def test_of_several_schedules_the_best_is_chosen_on_one_half_and_reported_on_the_other(
+    tmp_path: Path, scene: Scene
+) -> None:
+    locks = {
+        f"at-{mhz}": Schedule.static(Clocks(mhz, AUTO), stream=7, protocol="lookahead")
+        for mhz in (1080, 1380)
+    }
+    plan = bench(tmp_path / "gpu", scene, locks).plan
+    # in the odd rounds at-1380 is lucky; what is reported is its luck in the even ones
+    read = {
+        "auto": [(1.0, 100.0)] * 4,
+        "at-1080": [(1.3, 60.0)] * 4,
+        "at-1380": [(1.0, 80.0), (1.0, 90.0)] * 2,
+    }
+    blocks = [block(arm, *read[arm][i]) for i in range(4) for arm in read]
+    assert choose(plan, blocks, slack=0.006) == ("at-1380", 0.0, pytest.approx(-10.0))
+    assert choose(plan, blocks[:3], slack=0.006) is None
+
+
+def block(arm: str, time_s: float, energy_j: float) -> Block:
+    window = EnergyWindow(begin_ns=0, end_ns=1e9, n_periods=10, energy_j=energy_j / time_s)
+    seen = Observation(
+        from_ns=0,
+        to_ns=10**9,
+        energy=window,
+        instant_w=None,
+        sm_mhz=None,
+        mem_mhz=None,
+        sm_range_mhz=None,
+        temperature_c=None,
+        capped=0.0,
+        n_looks=1,
+    )
+    return Block(arm=arm, step_s=(time_s,), seen=seen, changes=())
+
+
+def kdvfs(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from kdvfs_sim.cli import main; main()", "hw", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("fault", "answer"), [("", "agrees"), (",slower=1.05", "disagrees"), (",slow_switching=10", "disagrees")]
+)
+def test_one_command_optimizes_validates_and_says(tmp_path: Path, fault: str, answer: str) -> None:
+    """In wall time, with the guardian process: needs a machine that is not busy with other things."""
+    write_subject(tmp_path, kernel_ms=100.0, switching_ms=20.0, call_ms=1.0)
+    done = kdvfs(
+        *("validate", "step.csv", "--gpu", "gpu.toml", "--device", f"emulated:h200{fault}"),
+        *("--protocol", "lookahead", "--mode", "isolated", "--mode", "live", "--allow-clock-control"),
+        *("--seconds", "1.5", "--repeats", "5", "--settle", "3", "--out-dir", "run"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"verdict: {answer}"), done.stdout
+    named = {"": "", ",slower=1.05": "kernels of auto", ",slow_switching=10": "switching"}[fault]
+    assert named in done.stdout.splitlines()[1]
+    (folder,) = (Path(os.environ["KDVFS_RUNTIME_DIR"]) / "kdvfs" / "emulated").iterdir()
+    assert EmulatedGpu(folder).locks() == AUTO_CLOCKS
+
+
+def test_control_needs_consent_and_a_bundle_holds_all_it_needs(tmp_path: Path) -> None:
+    write_subject(tmp_path)
+    subject = ("validate", "schedule.json", "--trace", "step.csv", "--gpu", "gpu.toml")
+    from kdvfs_sim.core.schedule_file import write_schedule
+
+    write_schedule(alternating(), tmp_path / "schedule.json")
+    refused = kdvfs(*subject, "--mode", "live", "--device", "emulated:h200", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--allow-clock-control" in refused.stderr
+    bundled = kdvfs(*subject, "--bundle", "box", "--workload", "gpt3xl-layer", cwd=tmp_path)
+    assert bundled.returncode == 0, bundled.stderr
+    names = {path.name for path in (tmp_path / "box").iterdir()}
+    assert names == {
+        *("README.md", "code", "gpu.toml", "plan.json", "requirements.txt", "run.sh", "schedule.json"),
+        "trace.parquet",
+    }
+    environment = {**os.environ, "PYTHON": sys.executable, "GPU": "emulated:h200"}
+    ran = subprocess.run(
+        [tmp_path / "box" / "run.sh", "doctor"], capture_output=True, text=True, check=False, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "lock SM clock" in ran.stdout
+    plan = json.loads((tmp_path / "box" / "plan.json").read_text())
+    assert [arm["name"] for arm in plan["arms"]] == ["auto", "schedule"]
