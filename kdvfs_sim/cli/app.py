@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from kdvfs_sim.cli import gpus, import_, inspect, optimize, replay
+from kdvfs_sim.cli import check, gpus, import_, inspect, optimize, replay
 
 
 def build() -> Any:
@@ -25,6 +25,7 @@ def build() -> Any:
     app.command("gpus")(gpus.command)
     app.command("replay")(replay.command)
     app.command("optimize")(optimize.command)
+    app.command("check")(check.command)
     for point in entry_points(group="kdvfs.commands"):
         app.add_typer(point.load(), name=point.name)
     return typer.main.get_command(app)

@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, single_stream, traces
 from tests.replay.replay_reference import reference_replay
-from tests.strategies import Scene, scenes, single_stream, traces
 
 
 def check_against_reference(scene: Scene) -> None:
