@@ -18,7 +18,8 @@ class Chain:
 
     ``kind``: row of the cost table. ``duration_ns``: as recorded. ``lag_ns``: idle time between
     the previous operation's end and this one's start at recorded clocks (0 for the first).
-    ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it.
+    ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
+    ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
     otherwise ``reason`` says why a bound is only a bound.
     ``passes``: 0 forward, 1 backward, 2 optimizer, -1 unknown; None if the recording has no ranges.
@@ -28,6 +29,7 @@ class Chain:
     duration_ns: npt.NDArray[np.int64]
     lag_ns: npt.NDArray[np.int64]
     min_lag_ns: npt.NDArray[np.int64]
+    floor_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True
     reason: str = ""
     passes: npt.NDArray[np.int8] | None = None
@@ -36,9 +38,10 @@ class Chain:
 
     def __post_init__(self) -> None:
         n = self.kind.shape[0]
-        for name in ("duration_ns", "lag_ns", "min_lag_ns"):
-            if getattr(self, name).shape != (n,):
-                raise InputError(f"Chain: {name} has shape {getattr(self, name).shape}; expected {(n,)}")
+        for name in ("duration_ns", "lag_ns", "min_lag_ns", "floor_ns"):
+            array = getattr(self, name)
+            if array is not None and array.shape != (n,):
+                raise InputError(f"Chain: {name} has shape {array.shape}; expected {(n,)}")
         if (self.duration_ns < 0).any() or (self.lag_ns < 0).any() or (self.min_lag_ns < 0).any():
             raise InputError("Chain: durations and lags are at least 0 ns")
         if (self.min_lag_ns > self.lag_ns).any():

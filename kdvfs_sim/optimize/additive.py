@@ -26,15 +26,18 @@ Floats = npt.NDArray[np.float64]
 class Cells(NamedTuple):
     """A chain and its costs as compiled loops read them; n launches, K kinds, C clocks.
 
-    ``gap_ns`` is the idle time *after* a launch (0 after the last): without a change at the next
-    boundary it is spent under the same request, so a launch and its gap form one cell.
+    The clocks are those of some rows of the cost table, numbered anew. ``gap_ns`` is the idle time
+    *after* a launch (0 after the last), and longer where that is what it takes to start the next
+    launch ``floor_ns`` after this one. Without a change at the next boundary it is spent under the
+    same request, so a launch and its gap form one cell.
     ``frozen_w`` is drawn while a landing change stops a running kernel. ``allowed`` marks the
     launches that may run under a request; where it is False the other numbers may be NaN.
     """
 
     kind: npt.NDArray[np.int32]  # (n,)
     duration_ns: Ints  # (n,), as recorded
-    gap_ns: Ints  # (n,)
+    gap_ns: Ints  # (n,), at least
+    floor_ns: Ints  # (n,), start to start, at least
     ratio: Floats  # (K, C)
     power_w: Floats  # (K, C)
     frozen_w: Floats  # (K, C)
@@ -53,32 +56,45 @@ def launch_ns(cells: Cells, i: int, c: int) -> int:
 
 
 @compiled
+def gap_after(cells: Cells, i: int, busy_ns: int) -> int:
+    """Idle time after launch ``i`` if it has taken ``busy_ns``."""
+    return max(cells.gap_ns[i], cells.floor_ns[i] - busy_ns)  # type: ignore[no-any-return]
+
+
+@compiled
 def cell_cost(cells: Cells, i: int, c: int) -> tuple[int, float]:
     """Time in ns and energy in J of launch ``i`` and the gap after it, all under request ``c``."""
     busy_ns = launch_ns(cells, i, c)
+    gap_ns = gap_after(cells, i, busy_ns)
     energy_j = cells.power_w[cells.kind[i], c] * busy_ns * 1e-9
-    if cells.gap_ns[i] > 0:
-        energy_j += cells.idle_w[c] * cells.gap_ns[i] * 1e-9
-    return busy_ns + cells.gap_ns[i], energy_j
+    if gap_ns > 0:
+        energy_j += cells.idle_w[c] * gap_ns * 1e-9
+    return busy_ns + gap_ns, energy_j
 
 
-def cells_of(chain: Chain, costs: CostTable, *, minimum_gaps: bool = False) -> Cells:
-    """The cells of a chain; ``minimum_gaps`` keeps only the idle time that no clocks can remove."""
-    lag_ns = chain.min_lag_ns if minimum_gaps else chain.lag_ns
+def cells_of(chain: Chain, costs: CostTable, rows: Ints, *, at_least: bool = False) -> Cells:
+    """The cells of a chain at some rows of the cost table.
+
+    Gaps are those recorded, or, for bounds, ``at_least`` what no change of clocks can remove.
+    """
+    lag_ns = chain.min_lag_ns if at_least else chain.lag_ns
     gap_ns = np.append(lag_ns[1:], 0).astype(np.int64)
-    idle_w = costs.idle_power_w
-    known = np.isfinite(costs.ratio) & np.isfinite(costs.request_power_w) & costs.requestable
-    idle_known = np.isfinite(idle_w)
-    allowed = known[chain.kind] & (idle_known | (gap_ns == 0)[:, None])
+    floor_ns = np.zeros(len(chain), dtype=np.int64)
+    if at_least and chain.floor_ns is not None:
+        floor_ns = chain.floor_ns.astype(np.int64)
+    ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
+    known = np.isfinite(ratio) & np.isfinite(power_w) & costs.requestable[rows]
+    never_idle = (gap_ns == 0) & (floor_ns == 0)
     return Cells(
         kind=chain.kind.astype(np.int32),
         duration_ns=chain.duration_ns.astype(np.int64),
         gap_ns=gap_ns,
-        ratio=np.ascontiguousarray(costs.ratio),
-        power_w=np.ascontiguousarray(costs.request_power_w),
-        frozen_w=np.ascontiguousarray(idle_w[costs.effective]),
+        floor_ns=floor_ns,
+        ratio=np.ascontiguousarray(ratio),
+        power_w=np.ascontiguousarray(power_w),
+        frozen_w=np.ascontiguousarray(costs.idle_power_w[costs.effective[:, rows]]),
         idle_w=idle_w.astype(np.float64),
-        allowed=allowed,
+        allowed=known[chain.kind] & (np.isfinite(idle_w) | never_idle[:, None]),
     )
 
 

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 
 
-class Lock(NamedTuple):
-    """One setting for everything, and what it gives."""
+class Judged(NamedTuple):
+    """A schedule, and what it gives: time and energy known."""
 
     schedule: Schedule
     metrics: Metrics
     time_s: float
     energy_j: float
+
+    @property
+    def name(self) -> str:
+        requests = self.schedule.requests
+        return str(requests[0].clocks) if len(requests) == 1 else f"{len(requests)} requests"
+
+
+def judge(problem: Problem, schedule: Schedule) -> Judged | None:
+    """None where the energy is not known."""
+    metrics = problem.evaluate(schedule)
+    if metrics.energy_j is None:
+        return None
+    return Judged(schedule, metrics, metrics.time_s, metrics.energy_j)
 
 
 def locked(problem: Problem, clocks: Clocks) -> Schedule:
@@ -31,81 +47,87 @@ def locked(problem: Problem, clocks: Clocks) -> Schedule:
     )
 
 
-def locks(problem: Problem) -> list[Lock]:
+def locks(problem: Problem) -> list[Judged]:
     """Every single lock that may be requested and whose time and energy are known, as judged."""
-    found = []
     costs = problem.costs
     needed = sorted(set(problem.chain.kind.tolist()))
-    for row, clocks in enumerate(costs.clocks):
-        known = costs.ratio[needed, row] == costs.ratio[needed, row]
-        if not costs.requestable[row] or not known.all():
-            continue
-        metrics = problem.evaluate(schedule := locked(problem, clocks))
-        if metrics.energy_j is not None:
-            found.append(Lock(schedule, metrics, metrics.time_s, metrics.energy_j))
-    return found
+    known = costs.requestable & np.isfinite(costs.ratio[needed]).all(axis=0)
+    judged = (judge(problem, locked(problem, costs.clocks[row])) for row in np.flatnonzero(known))
+    return [lock for lock in judged if lock is not None]
 
 
-def static_lock(problem: Problem, candidates: list[Lock] | None = None) -> Solution:
+def static_lock(problem: Problem, candidates: Sequence[Judged] | None = None) -> Solution:
     """The best single lock within the budget. One-shot, it pays the first change; periodic, none.
 
     Exact: every lock is judged.
     """
     found = locks(problem) if candidates is None else candidates
-    objective = problem.objective
-    allowed = [lock for lock in found if objective.allows(lock.time_s, lock.energy_j)]
-    if not allowed:
-        return Solution(
-            status="infeasible", message="no single lock keeps the budget", n_evaluations=len(found)
-        )
-    best = min(allowed, key=lambda lock: (objective.value(lock.time_s, lock.energy_j), lock.time_s))
-    return Solution(
-        status="optimal",
-        message=str(best.schedule.requests[0].clocks),
-        schedule=best.schedule,
-        metrics=best.metrics,
-        lower_bound=objective.value(best.time_s, best.energy_j),
-        n_evaluations=len(found),
-    )
+    best = best_of(problem.objective, found)
+    if best.metrics is None:
+        return replace(best, message="no single lock keeps the budget")
+    assert best.metrics.energy_j is not None
+    value = problem.objective.value(best.metrics.time_s, best.metrics.energy_j)
+    return replace(best, status="optimal", lower_bound=value)
 
 
-def static_mix(problem: Problem, candidates: list[Lock] | None = None) -> Solution:
+def static_mix(problem: Problem, candidates: Sequence[Judged] | None = None) -> Solution:
     """Two locks alternated over iterations in any proportion, the budget kept on the mean.
 
-    The best point of the locks' lower hull within the budget; changes between blocks of iterations
-    are rare and not charged. Under ``one-shot`` there are no iterations to alternate.
+    Exact, too. Under ``one-shot`` there are no iterations to alternate.
     """
     if problem.boundary != "periodic":
         return Solution(status="not applicable", message="one-shot: there are no iterations to alternate")
     found = locks(problem) if candidates is None else candidates
-    hull = _lower_hull(found)
-    objective = problem.objective
-    options = [(lock, lock, 1.0) for lock in hull]
+    best = best_mix(problem.objective, found)
+    if best.metrics is None:
+        return replace(best, message="no mix of locks keeps the budget")
+    return replace(best, status="optimal", lower_bound=_value(problem.objective, best.metrics))
+
+
+def best_of(objective: Objective, candidates: Sequence[Judged]) -> Solution:
+    """The best of some schedules that keeps the budget; among equals the fastest."""
+    allowed = [one for one in candidates if objective.allows(one.time_s, one.energy_j)]
+    if not allowed:
+        return Solution(status="infeasible", n_evaluations=len(candidates))
+    best = min(allowed, key=lambda one: (objective.value(one.time_s, one.energy_j), one.time_s))
+    return Solution(
+        status="feasible",
+        message=best.name,
+        schedule=best.schedule,
+        metrics=best.metrics,
+        n_evaluations=len(candidates),
+    )
+
+
+def best_mix(objective: Objective, candidates: Sequence[Judged]) -> Solution:
+    """Two schedules alternated over iterations, or one: the best point of their lower hull.
+
+    Changes between blocks of iterations are rare and not charged.
+    """
+    hull = _lower_hull(candidates)
+    options = [(one, one, 1.0) for one in hull]
     if objective.max_time_s is not None:
         limit = objective.max_time_s
-        options += [_meeting(a, b, limit, lambda lock: lock.time_s) for a, b in _edges(hull, limit)]
+        edges = [(a, b) for a, b in itertools.pairwise(hull) if a.time_s < limit < b.time_s]
+        options += [_meeting(a, b, limit, lambda one: one.time_s) for a, b in edges]
     if objective.max_energy_j is not None:
         budget = objective.max_energy_j
         edges = [(a, b) for a, b in itertools.pairwise(hull) if b.energy_j < budget < a.energy_j]
-        options += [_meeting(a, b, budget, lambda lock: lock.energy_j) for a, b in edges]
-    judged = [(blend(a.metrics, b.metrics, share), a, b, share) for a, b, share in options]
-    allowed = [option for option in judged if _allows(objective, option[0])]
+        options += [_meeting(a, b, budget, lambda one: one.energy_j) for a, b in edges]
+    blends = [(blend(a.metrics, b.metrics, share), a, b, share) for a, b, share in options]
+    allowed = [option for option in blends if _allows(objective, option[0])]
     if not allowed:
-        return Solution(
-            status="infeasible", message="no mix of locks keeps the budget", n_evaluations=len(found)
-        )
+        return Solution(status="infeasible", n_evaluations=len(candidates))
     metrics, a, b, share = min(allowed, key=lambda option: _value(objective, option[0]))
-    names = [str(lock.schedule.requests[0].clocks) for lock in (a, b)]
     mixed = a is not b
     return Solution(
-        status="optimal",
-        message=f"{share:.1%} {names[0]}, the rest {names[1]}" if mixed else names[0],
+        status="feasible",
+        message=f"{share:.1%} {a.name}, the rest {b.name}" if mixed else a.name,
         schedule=a.schedule,
         metrics=metrics,
-        lower_bound=_value(objective, metrics),
         alternate=b.schedule if mixed else None,
         share=share,
-        n_evaluations=len(found),
+        n_evaluations=len(candidates),
     )
 
 
@@ -124,31 +146,29 @@ def blend(a: Metrics, b: Metrics, share: float) -> Metrics:
     )
 
 
-def _lower_hull(found: list[Lock]) -> list[Lock]:
-    """Locks that no mix of others beats in both time and energy, by rising time."""
-    hull: list[Lock] = []
-    for lock in sorted(found, key=lambda lock: (lock.time_s, lock.energy_j)):
-        if hull and lock.energy_j >= hull[-1].energy_j:
+def _lower_hull(candidates: Sequence[Judged]) -> list[Judged]:
+    """Those that no mix of others beats in both time and energy, by rising time."""
+    hull: list[Judged] = []
+    for one in sorted(candidates, key=lambda one: (one.time_s, one.energy_j)):
+        if hull and one.energy_j >= hull[-1].energy_j:
             continue
-        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], lock):
+        while len(hull) > 1 and _turns_up(hull[-2], hull[-1], one):
             hull.pop()
-        hull.append(lock)
+        hull.append(one)
     return hull
 
 
-def _turns_up(a: Lock, b: Lock, c: Lock) -> bool:
+def _turns_up(a: Judged, b: Judged, c: Judged) -> bool:
     """Is ``b`` on or above the line from ``a`` to ``c``?"""
     return (b.energy_j - a.energy_j) * (c.time_s - a.time_s) >= (c.energy_j - a.energy_j) * (
         b.time_s - a.time_s
     )
 
 
-def _edges(hull: list[Lock], limit: float) -> list[tuple[Lock, Lock]]:
-    return [(a, b) for a, b in itertools.pairwise(hull) if a.time_s < limit < b.time_s]
-
-
-def _meeting(a: Lock, b: Lock, limit: float, of: Callable[[Lock], float]) -> tuple[Lock, Lock, float]:
-    """The mix of two locks that meets a budget; rounded so that it keeps it."""
+def _meeting(
+    a: Judged, b: Judged, limit: float, of: Callable[[Judged], float]
+) -> tuple[Judged, Judged, float]:
+    """The mix of two that meets a budget; rounded so that it keeps it."""
     share = (of(b) - limit) / (of(b) - of(a))
     while share * of(a) + (1 - share) * of(b) > limit:
         share += 1e-15 if of(a) < of(b) else -1e-15

@@ -21,26 +21,29 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
-from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, launch_ns
+from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, gap_after, launch_ns
+
+AT_ONCE = -1  # a landing: wherever a change requested now lands
 
 
 class Rules(NamedTuple):
     """A protocol, a switch table and a boundary condition as compiled loops read them.
 
-    Arrays of shape (C, C) are indexed [old, new]. ``pause_ns``: from the request until work may go
-    on under ``drain``. ``ready_ns``: from the request until the next one may be issued.
+    Arrays of shape (C, C) are indexed [old, new]. ``ready_ns``: from the request until the next one
+    may be issued, and, ``relaunch_ns`` later, until a drained launch starts.
     ``work_ns``: from the request until progress stops for the landing; ``stall_ns`` later it lands.
     """
 
     drains: bool
     anticipates: bool
     periodic: bool
+    at_once: bool  # the first change of a one-shot lookahead may also be requested at the start
     trigger_ns: int
     switching_ns: Ints
     stall_ns: Ints
     work_ns: Ints
     ready_ns: Ints
-    pause_ns: Ints
+    relaunch_ns: Ints  # (n,)
     extra_j: Floats
     requestable: Bools  # (C,)
     may_change: Bools  # (n,): launches before which clocks may change
@@ -55,54 +58,6 @@ class Runs(NamedTuple):
     start_ns: Ints
     energy_j: Floats
     barred: npt.NDArray[np.int32]
-
-
-def model_of(
-    cells: Cells,
-    protocol: SwitchProtocol,
-    switching: SwitchTable,
-    boundary: Boundary,
-    requestable: Bools,
-    may_change: Bools,
-) -> Model:
-    """A chain under a protocol that charges its changes."""
-    rules = rules_of(protocol, switching, boundary, requestable, may_change)
-    return Model(cells, runs_of(cells, 2 if rules.periodic else 1), rules, order_of(rules))
-
-
-def order_of(rules: Rules) -> Order:
-    work_ns = rules.work_ns.copy()
-    never = np.iinfo(np.int64).max // 4
-    work_ns[:, ~rules.requestable] = never
-    np.fill_diagonal(work_ns, never)
-    target = np.argsort(work_ns, axis=1, kind="stable")
-    work_ns = np.take_along_axis(work_ns, target, axis=1)
-    return Order(target.astype(np.int16), work_ns, (work_ns < never).sum(axis=1).astype(np.int64))
-
-
-def rules_of(
-    protocol: SwitchProtocol,
-    switching: SwitchTable,
-    boundary: Boundary,
-    requestable: Bools,
-    may_change: Bools,
-) -> Rules:
-    """The rules of a protocol that charges its changes."""
-    longest = np.maximum(switching.host_call_ns, switching.switching_ns)
-    return Rules(
-        drains=protocol.drains,
-        anticipates=protocol.anticipates,
-        periodic=boundary == "periodic",
-        trigger_ns=0 if protocol.anticipates else protocol.trigger_ns,
-        switching_ns=switching.switching_ns.astype(np.int64),
-        stall_ns=switching.stall_ns.astype(np.int64),
-        work_ns=(switching.switching_ns - switching.stall_ns).astype(np.int64),
-        ready_ns=longest.astype(np.int64),
-        pause_ns=(longest + protocol.relaunch_ns).astype(np.int64),
-        extra_j=switching.extra_energy_j.astype(np.float64),
-        requestable=requestable.copy(),
-        may_change=may_change,
-    )
 
 
 class Order(NamedTuple):
@@ -123,6 +78,61 @@ class Model(NamedTuple):
     runs: Runs
     rules: Rules
     order: Order
+
+
+def model_of(
+    cells: Cells,
+    protocol: SwitchProtocol,
+    switching: SwitchTable,
+    boundary: Boundary,
+    rows: Ints,
+    requestable: Bools,
+    may_change: Bools,
+) -> Model:
+    """A chain under a protocol that charges its changes.
+
+    ``rows``: the rows of ``switching`` that the cells' clocks are. ``requestable`` (C,): which of
+    them may be asked for; the others may only be in force at first.
+    """
+    pairs = np.ix_(rows, rows)
+    longest = np.maximum(switching.host_call_ns, switching.switching_ns)[pairs]
+    stall_ns = switching.stall_ns[pairs].astype(np.int64)
+    # Floors count on a device that no change has held up for longer than the host: before the last
+    # of them, a pause is only as long as it is for both, and stalls loosen them.
+    floored = cells.floor_ns[::-1].cumsum()[::-1] > 0
+    stalled_ns = 0 if protocol.drains else int(stall_ns.max()) * np.arange(1, len(cells.kind) + 1)
+    cells = cells._replace(floor_ns=np.maximum(cells.floor_ns - stalled_ns, 0))
+    runs = runs_of(cells, 2 if boundary == "periodic" else 1)
+    if boundary == "periodic" and not (protocol.drains or protocol.anticipates):
+        # A request that comes after the end of the iteration is none.
+        ahead_ns = runs.start_ns[:, [len(cells.kind)]] - runs.start_ns[:, : len(cells.kind)]
+        may_change = may_change & (ahead_ns[requestable].min(axis=0) > protocol.trigger_ns)
+    rules = Rules(
+        drains=protocol.drains,
+        anticipates=protocol.anticipates,
+        periodic=boundary == "periodic",
+        at_once=protocol.anticipates and boundary == "one-shot",
+        trigger_ns=0 if protocol.anticipates else protocol.trigger_ns,
+        switching_ns=switching.switching_ns[pairs].astype(np.int64),
+        stall_ns=stall_ns,
+        work_ns=switching.switching_ns[pairs].astype(np.int64) - stall_ns,
+        ready_ns=longest.astype(np.int64),
+        relaunch_ns=np.where(floored, 0, protocol.relaunch_ns).astype(np.int64),
+        extra_j=switching.extra_energy_j[pairs].astype(np.float64),
+        requestable=requestable,
+        may_change=may_change,
+    )
+    return Model(cells, runs, rules, order_of(rules))
+
+
+def order_of(rules: Rules) -> Order:
+    work_ns = rules.work_ns.copy()
+    never = np.iinfo(np.int64).max // 4
+    work_ns[:, ~rules.requestable] = never
+    np.fill_diagonal(work_ns, never)
+    target = np.argsort(work_ns, axis=1, kind="stable")
+    work_ns = np.take_along_axis(work_ns, target, axis=1)
+    return Order(target.astype(np.int16), work_ns, (work_ns < never).sum(axis=1).astype(np.int64))
 
 
 @compiled
@@ -168,17 +178,35 @@ def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
 
 
 @compiled
-def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
-    """Drain before launch ``i``, then run it under ``b``: (arrival, time in ns, energy in J).
+def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int, float]:
+    """A change from ``a`` to ``b`` decided at boundary ``i``: (arrival, time in ns, energy in J).
 
-    The pause comes after the gap before the launch. Arrival -1: not allowed.
+    ``landing``: the boundary to land on (lookahead), or AT_ONCE. Arrival -1: not possible.
     """
+    if model.rules.drains:
+        return drain_change(model, i, a, b)
+    if landing == AT_ONCE:
+        arrival, time_ns, energy_j = follow_change(model, i, a, b)
+    else:
+        arrival, time_ns, energy_j = lookahead_change(model, i, a, b, landing)
+    if arrival == i:  # landed at once: the launch runs before the next decision
+        k = i % len(model.cells.kind)
+        if not model.cells.allowed[k, b]:
+            return -1, 0, 0.0
+        more_ns, more_j = cell_cost(model.cells, k, b)
+        return i + 1, time_ns + more_ns, energy_j + more_j
+    return arrival, time_ns, energy_j
+
+
+@compiled
+def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
+    """Drain after the gap before launch ``i``, pause, then run the launch under ``b``."""
     cells, rules = model.cells, model.rules
     n = len(cells.kind)
     k = i % n
     if not (cells.allowed[k, b] and rules.requestable[b]):
         return -1, 0, 0.0
-    old_ns, pause_ns = rules.switching_ns[a, b], rules.pause_ns[a, b]
+    old_ns, pause_ns = rules.switching_ns[a, b], rules.ready_ns[a, b] + rules.relaunch_ns[k]
     time_ns, energy_j = cell_cost(cells, k, b)
     energy_j += rules.extra_j[a, b]
     if old_ns > 0:
@@ -192,7 +220,7 @@ def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]
 
 @compiled
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
-    """Request ``b`` at boundary ``i`` plus the trigger: (arrival, time in ns, energy in J)."""
+    """Request ``b`` at boundary ``i`` plus the trigger."""
     starts, rules = model.runs.start_ns[a], model.rules
     stops_ns = starts[i] + rules.trigger_ns + rules.work_ns[a, b]
     m = first_at_or_after(starts, i, stops_ns + 1) - 1
@@ -220,6 +248,7 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     frozen_ns = rules.stall_ns[a, b]
     k = m % n
     busy_ns = launch_ns(cells, k, a) if elapsed_ns > 0 else 0
+    gap_ns = gap_after(cells, k, busy_ns)
     time_ns = stopped_ns
     if elapsed_ns > 0 and elapsed_ns >= busy_ns:  # in the gap after launch m
         if not cells.allowed[k, a]:
@@ -227,7 +256,7 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
         energy_j += cells.power_w[cells.kind[k], a] * busy_ns * 1e-9
         if elapsed_ns > busy_ns:
             energy_j += cells.idle_w[a] * (elapsed_ns - busy_ns) * 1e-9
-        rest_ns = busy_ns + cells.gap_ns[k] - elapsed_ns
+        rest_ns = busy_ns + gap_ns - elapsed_ns
         old_ns = min(frozen_ns, rest_ns)
         if old_ns > 0:
             energy_j += cells.idle_w[a] * old_ns * 1e-9
@@ -244,13 +273,14 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
         kind = cells.kind[k]
         whole_ns = launch_ns(cells, k, a)
         scale = cells.ratio[kind, b] / cells.ratio[kind, a]
-        rest_ns = np.int64(np.rint((whole_ns - elapsed_ns) * scale))
+        rest_ns = np.int64(np.rint((whole_ns - elapsed_ns) * scale))  # type: ignore[assignment]
         energy_j += (cells.power_w[kind, a] * elapsed_ns + cells.power_w[kind, b] * rest_ns) * 1e-9
         if frozen_ns > 0:
             energy_j += cells.frozen_w[kind, a] * frozen_ns * 1e-9
-        if cells.gap_ns[k] > 0:
-            energy_j += cells.idle_w[b] * cells.gap_ns[k] * 1e-9
-        time_ns += frozen_ns + rest_ns + cells.gap_ns[k]
+        gap_ns = gap_after(cells, k, elapsed_ns + frozen_ns + rest_ns)
+        if gap_ns > 0:
+            energy_j += cells.idle_w[b] * gap_ns * 1e-9
+        time_ns += frozen_ns + rest_ns + gap_ns
         m += 1
     ready_ns = stopped_ns - rules.work_ns[a, b] + rules.ready_ns[a, b]
     if time_ns < ready_ns:  # the call returns only now: run on under b

@@ -10,8 +10,9 @@ vertex of the hull, which is attained, and the bound is tight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +20,10 @@ import numpy.typing as npt
 from kdvfs_sim.optimize.target import Outcome, Target
 
 Floats = npt.NDArray[np.float64]
+Weights: TypeAlias = tuple[float, float]  # of energy in J, and of time in ns
 
 ROUNDING = 1e-11  # relative: more than the sums in an oracle's value are off by
+FASTEST, CHEAPEST = (0.0, 1.0), (1.0, 0.0)  # the extreme weights
 
 
 class Line(NamedTuple):
@@ -70,6 +73,19 @@ class Frontier:
         """Lower bound on the objective; infinite if the budget is proven out of reach."""
         return self.envelope_minimum(target)[1]
 
+    def envelope(self, time_ns: float) -> float:
+        """The least energy that the lines allow at a time, in J."""
+        return max((v - b * time_ns) / a for a, b, v in self.lines if a > 0)
+
+    def tightest(self, target: Target) -> tuple[Weights, ...]:
+        """The weights of the two lines that bound best where the bound stands, first the tightest."""
+        time_ns, bound = self.envelope_minimum(target)
+        sloped = [line for line in self.lines if line.energy_weight > 0]
+        if not np.isfinite(bound) or not sloped:
+            return ()
+        sloped.sort(key=lambda line: (line.time_weight * time_ns - line.value_j) / line.energy_weight)
+        return tuple(line[:2] for line in sloped[:2])
+
     def envelope_minimum(self, target: Target) -> tuple[float, float]:
         """Time in ns at which the envelope is best, and the objective there.
 
@@ -84,7 +100,9 @@ class Frontier:
             at_budget = (v - a * target.max_energy_j) / b
         if not self.outcomes:
             return np.inf, np.inf
-        first, last = self.least_time_ns, min(target.max_time_ns, max(o.time_ns for o in self.outcomes))
+        first, last = self.least_time_ns, target.max_time_ns
+        if last == np.inf:  # the cheapest of all has been asked for: beyond it, nothing is better
+            last = max(o.time_ns for o in self.outcomes)
         if target.max_energy_j < np.inf:
             needed = np.nanmax(np.where(b > 0, at_budget, np.where(v > a * target.max_energy_j, np.inf, 0.0)))
             first = max(first, float(needed))
@@ -98,36 +116,64 @@ class Frontier:
         return float(time_ns[best]), values[best]
 
 
-def explore(oracle: Oracle, target: Target, *, tolerance: float = 1e-12, max_calls: int = 60) -> Frontier:
-    """Ask the oracle until the bound is met, the edge under it is closed, or ``max_calls``."""
-    frontier = Frontier()
+def explore(
+    oracle: Oracle,
+    target: Target,
+    *,
+    frontier: Frontier | None = None,
+    near: float = 1e-12,
+    gap: float = 0.0,
+    seeds: Sequence[Weights] = (),
+    max_calls: int = 60,
+) -> Frontier:
+    """Ask the oracle until the bound cannot rise by more than ``near`` (relative), the best outcome
+    is within ``gap`` of it, or after ``max_calls``.
+
+    Where the bound stands, the envelope of the lines is below it and the mix of the next outcomes
+    above. ``frontier``: of the same oracle, to be gone on with. ``seeds``: weights to ask for
+    first, from a similar problem; with them, extremes are only asked for where they matter.
+    """
+    frontier = Frontier() if frontier is None else frontier
+    asked = {line[:2] for line in frontier.lines}
 
     def ask(energy_weight: float, time_weight: float) -> Outcome | None:
+        asked.add((energy_weight, time_weight))
         value_j, outcome = oracle(energy_weight, time_weight)
         frontier.lines.append(Line(energy_weight, time_weight, value_j))
         if outcome is not None:
             frontier.outcomes.append(outcome)
         return outcome
 
-    fastest = ask(0.0, 1.0)
-    if fastest is None or fastest.time_ns > target.max_time_ns:
+    only_time_binds = target.minimize == "energy" and target.max_energy_j == np.inf
+    for weights in seeds if only_time_binds else ():
+        if weights not in asked:
+            ask(*weights)
+    if FASTEST not in asked and not (only_time_binds and frontier.best(target)):
+        ask(*FASTEST)
+    if frontier.least_time_ns > target.max_time_ns or not frontier.outcomes:
         return frontier
-    ask(1.0, 0.0)
-    for _ in range(max_calls - 2):
+    bracketed = only_time_binds and frontier.around(target.max_time_ns)[1] and asked != {FASTEST}
+    if CHEAPEST not in asked and not bracketed:
+        ask(*CHEAPEST)
+    while len(frontier.lines) < max_calls:
         time_ns, bound = frontier.envelope_minimum(target)
         best = frontier.best(target)
         if not np.isfinite(bound) or (
-            best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + tolerance)
+            best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + max(near, gap))
         ):
             break
         left, right = frontier.around(time_ns)
         if left is None or right is None or right.energy_j >= left.energy_j:
-            break
+            missing = FASTEST if left is None else CHEAPEST
+            if missing in asked:
+                break
+            ask(*missing)
+            continue
         slope = (left.energy_j - right.energy_j) / (right.time_ns - left.time_ns)
-        found = ask(1.0, slope)
-        if found is None:
+        mixed_j = left.energy_j - slope * (time_ns - left.time_ns)
+        if mixed_j - frontier.envelope(time_ns) <= near * mixed_j:
             break
-        gain = (left.energy_j + slope * left.time_ns) - (found.energy_j + slope * found.time_ns)
-        if gain <= tolerance * left.energy_j or found.time_ns in (left.time_ns, right.time_ns):
+        found = ask(1.0, slope)
+        if found is None or found.time_ns in (left.time_ns, right.time_ns):
             break
     return frontier

@@ -3,7 +3,8 @@
 A choice names, for every launch, the clocks wanted from its start on: in force under ``drain``
 and ``lookahead``, asked for under ``follow``. Walking along the chain, a change is decided at the
 first boundary at which the last one has landed and its call has returned. What cannot be had in
-time is had late, or not at all if by then something else is wanted.
+time is had late, or not at all if by then something else is wanted. That is a rule, too, for what
+becomes of any choice, such as one clock pair a kernel kind.
 """
 
 from __future__ import annotations
@@ -17,13 +18,7 @@ from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.optimize.additive import Ints
-from kdvfs_sim.optimize.changes import (
-    Model,
-    drain_change,
-    first_at_or_after,
-    follow_change,
-    lookahead_change,
-)
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
 
 MAX_LAPS = 8
 
@@ -91,33 +86,25 @@ def walk(
     runs, rules = model.runs, model.rules
     total_ns, total_j, used = 0, 0.0, 0
     while i < n:
-        limit = i + n + 1 if rules.periodic else n  # of landings
         starts = runs.start_ns[c]
-        wanted = i
-        while wanted < limit and choice[wanted % n] == c:
-            wanted += 1
+        limit = i + n if rules.periodic else n
+        wanted = _next_wanted(model, choice, i, c)
         arrival, time_ns, energy_j = -1, 0, 0.0
-        b, anchor, offset_ns = c, i, 0
-        if wanted < limit:
+        b, anchor, offset_ns, landing = c, i, 0, AT_ONCE
+        if wanted < limit + rules.periodic and (rules.anticipates or wanted == i):
             b = choice[wanted % n]
-            if rules.drains:
-                if wanted == i:
-                    arrival, time_ns, energy_j = drain_change(model, i, c, b)
-            elif not rules.anticipates:
-                if wanted == i:
-                    arrival, time_ns, energy_j = follow_change(model, i, c, b)
-            elif starts[wanted] - starts[i] >= rules.work_ns[c, b]:
-                issued_ns = starts[wanted] - rules.work_ns[c, b]
+            issued_ns = starts[wanted] - rules.work_ns[c, b]
+            if rules.anticipates and issued_ns >= starts[i]:
                 anchor = first_at_or_after(starts, i, issued_ns + 1) - 1
                 offset_ns = issued_ns - starts[anchor]
-                arrival, time_ns, energy_j = lookahead_change(model, i, c, b, wanted)
-            else:  # too late for that boundary: as early as allowed, if it is still wanted then
+                landing = wanted
+            elif rules.anticipates:  # at once; if something else is wanted where it lands, that
                 lands_in = first_at_or_after(starts, i, starts[i] + rules.work_ns[c, b] + 1) - 1
-                b = choice[lands_in % n] if lands_in < limit else c
+                b = choice[lands_in] if lands_in < n else c
                 wanted = i + 1
-                if b != c:
-                    arrival, time_ns, energy_j = follow_change(model, i, c, b)
-        if 0 <= arrival <= max(limit - rules.periodic, n):
+            if b != c:
+                arrival, time_ns, energy_j = change(model, i, c, b, landing)
+        if 0 <= arrival <= limit:
             requests[used] = (anchor, offset_ns, b)
             used += 1
             c = b
@@ -131,3 +118,20 @@ def walk(
         total_j += energy_j
         i = arrival
     return i, c, total_ns, total_j, used
+
+
+@compiled
+def _next_wanted(model: Model, choice: Ints, i: int, c: int) -> int:
+    """The first boundary from ``i`` on at which other clocks are wanted and may be asked for, or,
+    under lookahead, landed on."""
+    rules, starts = model.rules, model.runs.start_ns[c]
+    n = len(choice)
+    stop = i + n + 1 if rules.periodic else n
+    for m in range(i, stop):
+        b = choice[m % n]
+        if b == c or not rules.may_change[m % n]:
+            continue
+        in_time = not rules.anticipates or starts[m] - starts[i] >= rules.work_ns[c, b]
+        if in_time or (i == 0 and rules.at_once):
+            return m
+    return stop

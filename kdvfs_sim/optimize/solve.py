@@ -6,248 +6,222 @@ The lower bound comes from a relaxation that never looks at a candidate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from kdvfs_sim.core.errors import NotApplicableError
-from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution, Status
+from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cells_of, fold, group_launches
-from kdvfs_sim.optimize.baselines import locked, locks, static_lock, static_mix
-from kdvfs_sim.optimize.changes import Model, model_of
-from kdvfs_sim.optimize.frontier import explore
-from kdvfs_sim.optimize.knapsack import Answer, solve_knapsack
-from kdvfs_sim.optimize.paths import PathOracle
-from kdvfs_sim.optimize.placement import place
+from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Groups, Ints, cells_of, fold, group_launches
+from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
+from kdvfs_sim.optimize.charged import Charged
+from kdvfs_sim.optimize.knapsack import solve_knapsack
 from kdvfs_sim.optimize.target import Outcome, Target
 
+GAP = 1e-4  # relative: how far from its bound an answer may stay
 CLOSED = 1e-9  # relative: the gap below which an answer is called optimal
 N_JUDGED = 12  # outcomes placed and judged a round
+N_BEYOND = 3  # of them beyond the budget, to be mixed over iterations
 N_REPAIRS = 6  # rounds of tightening the budget when the judge finds it broken
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExactOptimizer:
     """The methods of this room as a ``core.protocols.Optimizer``."""
 
+    gap: float = GAP
+
     def solve(self, problem: Problem, /, *, seed: int) -> Solution:
-        return solve(problem, seed=seed)
+        return solve(problem, seed=seed, gap=self.gap)
 
 
-def solve(problem: Problem, *, seed: int) -> Solution:
+def solve(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
     """The best schedule found, judged, with a lower bound. Deterministic; ``seed`` is only recorded.
 
-    Infeasible and not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
+    ``gap`` (relative) is what the search aims at; the answer tells what it came to. Infeasible and
+    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
     """
-    return _solve(problem, seed, may_mix=True)
+    may_mix = problem.boundary == "periodic" and problem.aggregation == "global"
+    return _solve(problem, seed, gap, may_mix=may_mix)
 
 
-def pass_plan(problem: Problem, *, seed: int) -> Solution:
+def pass_plan(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
     """The best plan with one setting for each pass: a baseline, so never replaced by another one but
     a single lock, which is such a plan too."""
-    return _solve(replace(problem, granularity="pass"), seed, may_mix=False)
+    return _solve(replace(problem, granularity="pass"), seed, gap, may_mix=False)
 
 
-def _solve(problem: Problem, seed: int, *, may_mix: bool) -> Solution:
-    candidates = locks(problem)
-    best_static = static_lock(problem, candidates)
+class Method(Protocol):
+    """What knows a problem's bound, in the objective's unit, and candidates on both sides of a budget."""
+
+    bound: float
+
+    def outcomes(self, target: Target) -> list[Outcome]: ...
+
+    def schedule(self, outcome: Outcome) -> Schedule | None: ...
+
+
+def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solution:
+    objective = problem.objective
+    singles = locks(problem)
+    best_static = best_of(objective, singles)
     if problem.granularity == "static":
-        return replace(best_static, seed=seed)
+        return replace(static_lock(problem, singles), seed=seed)
     try:
-        schedules, bound = _charged(problem) if problem.protocol.charged else _free(problem)
+        method: Method = (
+            Charged(problem, partial(_restricted, problem), gap)
+            if problem.protocol.charged
+            else _Free(problem)
+        )
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
-    found = _judged(problem, schedules, len(candidates))
-    answer = _better(problem.objective, found, best_static)
-    if may_mix and problem.boundary == "periodic" and problem.aggregation == "global":
-        answer = _better(problem.objective, answer, static_mix(problem, candidates))
+    found = _judged(problem, method)
+    answer = _better(objective, best_of(objective, found), best_static)
+    if may_mix:
+        answer = _better(objective, answer, best_mix(objective, singles))
+        if answer.metrics is None or _value(objective, answer) > method.bound * (1 + gap):
+            answer = _better(objective, answer, best_mix(objective, singles + found))
+    answer = replace(answer, n_evaluations=len(singles) + len(found), seed=seed)
+    return _stated(problem, answer, method.bound)
+
+
+def _method(problem: Problem, gap: float) -> Method:
+    if not problem.protocol.charged:
+        return _Free(problem)
+    return Charged(problem, partial(_restricted, problem), gap)
+
+
+def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
+    """The answer with its bound, its status, and in words where it came from."""
     if answer.metrics is None or answer.schedule is None:
         proven = not np.isfinite(bound)
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
-        return Solution(status="infeasible", message=message, n_evaluations=found.n_evaluations, seed=seed)
-    return _stated(problem, answer, found, bound, seed)
-
-
-def _stated(problem: Problem, answer: Solution, found: Solution, bound: float, seed: int) -> Solution:
-    """The answer with its bound, its status, and in words where it came from."""
+        return replace(answer, status="infeasible", message=message)
     value = _value(problem.objective, answer)
-    notes = []
-    if answer is not found:
-        # a baseline, which may lie outside what the policy's bound speaks of
-        bound = min(bound, value)
-        kind = "static" if answer.alternate is None else "static-mix"
-        notes.append(f"switching does not pay; {kind}: {answer.message}")
+    bound = min(bound, value)  # a baseline may lie outside what the policy's bound speaks of
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
+    schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
+    notes = [answer.message] if len(schedules) > 1 else []
+    if all(len(schedule) == 1 for schedule in schedules):
+        kind = "static" if answer.alternate is None else "static-mix"
+        notes = [f"switching does not pay; {kind}: {answer.message}"]
     if not problem.chain.additive:
         status = "not exact"
         notes.append(problem.chain.reason)
-    return replace(
-        answer,
-        status=status,
-        message="; ".join(notes),
-        lower_bound=bound,
-        n_evaluations=found.n_evaluations,
-        seed=seed,
-    )
+    return replace(answer, status=status, message="; ".join(notes), lower_bound=bound)
 
 
-# -- free switching ------------------------------------------------------------------------------------
+def _judged(problem: Problem, method: Method) -> list[Judged]:
+    """What the judge says of the candidates, within the budget or not.
 
-
-def _free(problem: Problem) -> tuple[Callable[[Target], list[Schedule]], float]:
-    group = group_launches(problem.chain, problem.granularity)
-
-    def answer(target: Target, *, minimum_gaps: bool) -> Answer:
-        cells = cells_of(problem.chain, problem.costs, minimum_gaps=minimum_gaps)
-        groups = fold(cells, group)
-        if problem.aggregation == "local":
-            groups = groups.only(_locally_allowed(problem, groups.time_ns))
-        return solve_knapsack(groups, target)
-
-    def schedules(target: Target) -> list[Schedule]:
-        outcomes = answer(target, minimum_gaps=False).outcomes
-        return [_assigned(problem, outcome.choice[group]) for outcome in outcomes[:N_JUDGED]]
-
-    relaxed = answer(Target.of(problem.objective), minimum_gaps=not problem.chain.additive)
-    return schedules, relaxed.bound
-
-
-def _assigned(problem: Problem, rows: Ints) -> Schedule:
-    return Schedule.from_assignment(
-        [problem.costs.clocks[row] for row in rows],
-        stream=problem.chain.stream,
-        device=problem.chain.device,
-        protocol=problem.protocol.name,
-        boundary=problem.boundary,
-    )
-
-
-# -- switching that costs ------------------------------------------------------------------------------
-
-
-def _charged(problem: Problem) -> tuple[Callable[[Target], list[Schedule]], float]:
-    """Freedom per launch or segment: the dynamic programme. Per pass or kind: choices of the free
-    problem under ever tighter budgets, bounded by the programme with freedom per launch."""
-    group = group_launches(problem.chain, problem.granularity)
-    start = problem.costs.auto if problem.start is None else problem.start
-    every_launch = problem.granularity in ("launch", "segment")
-    boundaries = np.diff(group, prepend=-1) != 0
-    relaxed = _model(problem, minimum_gaps=not problem.chain.additive, may_change=boundaries)
-    bound = explore(PathOracle(model=relaxed, start=start), Target.of(problem.objective)).bound(
-        Target.of(problem.objective)
-    )
-    model = relaxed if problem.chain.additive else _model(problem, minimum_gaps=False, may_change=boundaries)
-    oracle = PathOracle(model=model, start=start)
-    folded = fold(_local(problem, cells_of(problem.chain, problem.costs)), group)
-
-    def schedules(target: Target) -> list[Schedule]:
-        if every_launch:
-            outcomes = explore(oracle, target).outcomes
-        else:
-            outcomes = [
-                outcome._replace(choice=outcome.choice[group], begin=(0, int(outcome.choice[group][0])))
-                for outcome in solve_knapsack(folded, target).outcomes
-            ]
-        outcomes = sorted(
-            (o for o in outcomes if o is not None), key=lambda o: target.value(o.time_ns, o.energy_j)
-        )
-        kept = [o for o in outcomes if target.allows(o)][:N_JUDGED]
-        placed = (_placed(problem, model, outcome, start) for outcome in kept)
-        return [schedule for schedule in placed if schedule is not None]
-
-    return schedules, bound
-
-
-def _model(problem: Problem, *, minimum_gaps: bool, may_change: Bools) -> Model:
-    cells = _local(problem, cells_of(problem.chain, problem.costs, minimum_gaps=minimum_gaps))
-    return model_of(
-        cells, problem.protocol, problem.switching, problem.boundary, problem.costs.requestable, may_change
-    )
-
-
-def _local(problem: Problem, cells: Cells) -> Cells:
-    """Under ``local`` aggregation: only the clocks at which a launch keeps the time rule by itself."""
-    if problem.aggregation != "local":
-        return cells
-    times = np.rint(cells.duration_ns[:, None] * cells.ratio[cells.kind])
-    return cells.only(_locally_allowed(problem, times))
-
-
-def _locally_allowed(problem: Problem, time_ns: Ints | Floats) -> Bools:
-    """Where a group's own time is within the slack that the whole is given over AUTO."""
-    auto = problem.costs.auto
-    judged = problem.evaluate(locked(problem, problem.costs.clocks[auto]))
-    limit_s = problem.objective.max_time_s
-    factor = np.inf if limit_s is None else limit_s / judged.time_s
-    allowed: Bools = time_ns <= time_ns[:, [auto]] * factor
-    return allowed
-
-
-def _placed(problem: Problem, model: Model, outcome: Outcome, start: int) -> Schedule | None:
-    begin = outcome.begin if model.rules.periodic and outcome.begin is not None else (0, start)
-    placed = place(model, outcome.choice, begin)
-    if placed is None:
-        return None
-    return placed.schedule(
-        problem.costs.clocks,
-        protocol=problem.protocol.name,
-        boundary=problem.boundary,
-        stream=problem.chain.stream,
-        device=problem.chain.device,
-    )
-
-
-# -- judging -------------------------------------------------------------------------------------------
-
-
-def _judged(problem: Problem, schedules: Callable[[Target], list[Schedule]], n_before: int) -> Solution:
-    """The best schedule that the judge finds within the budget.
-
-    Where prediction and judge disagree, the budget is tightened by as much as the best candidate broke
-    it, and the method asked again.
+    Where prediction and judge disagree, the budget is tightened by as much as the best candidate
+    broke it, and the method asked again.
     """
-    objective = problem.objective
-    target = Target.of(objective)
-    best = Solution(status="infeasible", n_evaluations=n_before)
-    n = n_before
+    first = target = Target.of(problem.objective)
+    found: list[Judged] = []
     for _ in range(N_REPAIRS):
-        broken = None
-        for schedule in schedules(target):
-            metrics = problem.evaluate(schedule)
-            n += 1
-            if metrics.energy_j is None:
+        broken: Judged | None = None
+        outcomes = sorted(method.outcomes(target), key=lambda o: target.value(*o[:2]))
+        within = [o for o in outcomes if target.allows(o)][:N_JUDGED]
+        beyond = [o for o in outcomes if not target.allows(o)]
+        beyond.sort(key=lambda o: (o.time_ns, o.energy_j))
+        for outcome in (*within, *beyond[:N_BEYOND]):
+            schedule = method.schedule(outcome)
+            judged = None if schedule is None else judge(problem, schedule)
+            if judged is None:
                 continue
-            if objective.allows(metrics.time_s, metrics.energy_j):
-                best = _better(
-                    objective, best, Solution(status="feasible", schedule=schedule, metrics=metrics)
-                )
-            elif broken is None:
-                broken = metrics
-        if broken is None or broken.energy_j is None:
+            found.append(judged)
+            kept = problem.objective.allows(judged.time_s, judged.energy_j)
+            if broken is None and target.allows(outcome) and not kept:
+                broken = judged
+        if broken is None:
             break
-        over_ns = max(0.0, broken.time_s * 1e9 - Target.of(objective).max_time_ns)
-        over_j = max(0.0, broken.energy_j - Target.of(objective).max_energy_j)
+        over_ns = max(0.0, broken.time_s * 1e9 - first.max_time_ns)
+        over_j = max(0.0, broken.energy_j - first.max_energy_j)
         target = replace(
             target,
             max_time_ns=target.max_time_ns - 1.05 * over_ns,
             max_energy_j=target.max_energy_j - 1.05 * over_j,
         )
-    return replace(best, n_evaluations=n)
+    return found
 
 
 def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     """``a`` unless ``b`` is better; among equals ``a``."""
-    if b.metrics is None or b.schedule is None:
+    if b.metrics is None:
         return a
-    if a.metrics is None or a.schedule is None:
+    if a.metrics is None:
         return b
     return b if _value(objective, b) < _value(objective, a) else a
 
 
 def _value(objective: Objective, solution: Solution) -> float:
-    metrics: Metrics | None = solution.metrics
+    metrics = solution.metrics
     assert metrics is not None
     assert metrics.energy_j is not None
     return objective.value(metrics.time_s, metrics.energy_j)
+
+
+# -- what the launches may run at ----------------------------------------------------------------------
+
+
+def _restricted(problem: Problem, cells: Cells, rows: Ints) -> Cells:
+    """Under ``local`` aggregation: only the clocks at which a launch keeps the time rule by itself."""
+    if problem.aggregation != "local":
+        return cells
+    times = np.rint(cells.duration_ns[:, None] * cells.ratio[cells.kind])
+    return cells.only(_locally_allowed(problem, times, rows))
+
+
+def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bools:
+    """Where a group's own time is within the slack that the whole is given over AUTO."""
+    auto = problem.costs.auto
+    judged = problem.evaluate(locked(problem, problem.costs.clocks[auto]))
+    limit_s = problem.objective.max_time_s
+    factor = np.inf if limit_s is None else limit_s / judged.time_s
+    at_auto = time_ns[:, rows == auto]
+    allowed: Bools = time_ns <= at_auto * factor
+    return allowed
+
+
+# -- free switching ------------------------------------------------------------------------------------
+
+
+class _Free:
+    """Changes that cost nothing: the knapsack."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._group = group_launches(problem.chain, problem.granularity)
+        self._rows = np.arange(problem.costs.n_clocks)
+        self._groups = self._folded(at_least=False)
+        self._target = Target.of(problem.objective)
+        self._answer = solve_knapsack(self._groups, self._target)
+        self.bound = self._answer.bound
+        if not problem.chain.additive:
+            self.bound = solve_knapsack(self._folded(at_least=True), self._target).bound
+
+    def _folded(self, *, at_least: bool) -> Groups:
+        problem = self._problem
+        groups = fold(cells_of(problem.chain, problem.costs, self._rows, at_least=at_least), self._group)
+        if problem.aggregation == "local":
+            groups = groups.only(_locally_allowed(problem, groups.time_ns, self._rows))
+        return groups
+
+    def outcomes(self, target: Target) -> list[Outcome]:
+        if target != self._target:
+            self._target, self._answer = target, solve_knapsack(self._groups, target)
+        return list(self._answer.outcomes)
+
+    def schedule(self, outcome: Outcome) -> Schedule:
+        problem = self._problem
+        return Schedule.from_assignment(
+            [problem.costs.clocks[row] for row in outcome.choice[self._group]],
+            stream=problem.chain.stream,
+            device=problem.chain.device,
+            protocol=problem.protocol.name,
+            boundary=problem.boundary,
+        )

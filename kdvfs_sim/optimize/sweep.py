@@ -14,17 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
-from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
-from kdvfs_sim.optimize.changes import (
-    Model,
-    Order,
-    drain_change,
-    follow_change,
-    lookahead_change,
-)
+from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, Order, change
 
 STAY = -1
-AT_ONCE = -1
 
 
 class Plan(NamedTuple):
@@ -49,8 +42,6 @@ class Table(NamedTuple):
     last: Ints  # (C,): and the furthest
     price: Floats  # (C, C): drain: weighted cost of the pause
     busy: Floats  # (n, C): weighted cost of a launch without its gap
-    bound: Floats  # (C,): room for the targets that may improve on a state ...
-    open: Ints  # ... and for their rows
     cheapest: Floats  # (C,): the least of a row of ``price``
     nanosecond: float  # the most that one nanosecond can cost: what rounding can hide
 
@@ -85,13 +76,12 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
             value[i, c] = staying[c]
         if rules.drains:
             if rules.may_change[i]:
-                table.front[i] = _least(staying)
-                _drain(table, plan, i)
+                _drain(model, table, plan, i)
             continue
         table.front[i] = _least(staying)  # for a change that lands where it is requested
         if rules.anticipates:
             _lookahead(model, table, plan, i)
-            if i == 0 and not rules.periodic:  # the first change may also be requested at once
+            if i == 0 and rules.at_once:
                 _restart(model, table)
                 _follow(model, table, plan, i)
         elif rules.may_change[i]:
@@ -101,47 +91,26 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
 
 @compiled
 def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
-    cells, runs, rules = model.cells, model.runs, model.rules
+    runs, rules = model.runs, model.rules
     n_clocks, n_boundaries = runs.start_ns.shape
-    n = len(cells.kind)
-    most_w = 0.0
-    for power_w in cells.power_w.flat:
-        if power_w > most_w:
-            most_w = power_w
+    n = len(model.cells.kind)
     least = np.full(n_boundaries, np.inf)
     price = np.full((n_clocks, n_clocks), np.inf)
     cheapest = np.full(n_clocks, np.inf)
-    busy = np.full((n, n_clocks) if not rules.drains else (0, 0), np.inf)
-    run = np.empty((n_clocks, n_boundaries) if not rules.drains else (0, 0))
+    busy = np.empty((0, 0))
+    run = np.empty((0, 0))
     if rules.drains:
+        price = pause_price(model, energy_weight, time_weight)
         for a in range(n_clocks):
-            for b in range(n_clocks):
-                old_ns, pause_ns = rules.switching_ns[a, b], rules.pause_ns[a, b]
-                idle = 0.0
-                if old_ns > 0:
-                    idle += cells.idle_w[a] * old_ns * 1e-9
-                if pause_ns > old_ns:
-                    idle += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
-                if a != b and rules.requestable[b] and np.isfinite(idle):
-                    price[a, b] = energy_weight * (idle + rules.extra_j[a, b]) + time_weight * pause_ns
-                    cheapest[a] = min(cheapest[a], price[a, b])
+            cheapest[a] = price[a].min()
     else:
-        idle_least_w = np.inf
-        for idle_w in cells.idle_w:
-            if idle_w < idle_least_w:
-                idle_least_w = idle_w
-        for i in range(n):
-            gap_ns, kind = cells.gap_ns[i], cells.kind[i]
-            for c in range(n_clocks):
-                if cells.allowed[i, c]:
-                    cost = energy_weight * cells.power_w[kind, c] * 1e-9 + time_weight
-                    busy[i, c] = cost * (runs.start_ns[c, i + 1] - runs.start_ns[c, i] - gap_ns)
-                    least[i] = min(least[i], busy[i, c])
-            least[i] += (energy_weight * idle_least_w * 1e-9 + time_weight) * gap_ns if gap_ns > 0 else 0.0
+        busy = busy_costs(model, energy_weight, time_weight)
+        least[:n] = least_costs(model, busy, energy_weight, time_weight)
+        least[n:-1] = least[: n_boundaries - n - 1]
+        run = np.empty((n_clocks, n_boundaries))
         for c in range(n_clocks):
             for i in range(n_boundaries):
                 run[c, i] = energy_weight * runs.energy_j[c, i] + time_weight * runs.start_ns[c, i]
-        least[n:-1] = least[: n_boundaries - n - 1]
     return Table(
         energy_weight,
         time_weight,
@@ -154,11 +123,67 @@ def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floa
         np.full(n_clocks, n_boundaries - 1),
         price,
         busy,
-        np.empty(n_clocks),
-        np.empty(n_clocks, dtype=np.int64),
         cheapest,
-        time_weight + energy_weight * most_w * 1e-9,
+        nanosecond(model, energy_weight, time_weight),
     )
+
+
+@compiled
+def nanosecond(model: Model, energy_weight: float, time_weight: float) -> float:
+    """The most that one nanosecond can cost."""
+    most_w = 0.0
+    for power_w in model.cells.power_w.flat:
+        if power_w > most_w:
+            most_w = power_w
+    return time_weight + energy_weight * most_w * 1e-9
+
+
+@compiled
+def busy_costs(model: Model, energy_weight: float, time_weight: float) -> Floats:
+    """(n, C): weighted cost of a launch without the gap after it; infinite where it is not allowed."""
+    cells = model.cells
+    n, n_clocks = cells.allowed.shape
+    busy = np.full((n, n_clocks), np.inf)
+    for i in range(n):
+        for c in range(n_clocks):
+            if cells.allowed[i, c]:
+                cost = energy_weight * cells.power_w[cells.kind[i], c] * 1e-9 + time_weight
+                busy[i, c] = cost * launch_ns(cells, i, c)
+    return busy
+
+
+@compiled
+def least_costs(model: Model, busy: Floats, energy_weight: float, time_weight: float) -> Floats:
+    """(n,): the cheapest that a launch and, under whatever clocks, the gap after it can be."""
+    idle_least_w = np.inf
+    for idle_w in model.cells.idle_w:
+        if idle_w < idle_least_w:
+            idle_least_w = idle_w
+    least = np.empty(len(busy))
+    for i in range(len(busy)):
+        least[i] = _least(busy[i])
+        if model.cells.gap_ns[i] > 0:
+            least[i] += (energy_weight * idle_least_w * 1e-9 + time_weight) * model.cells.gap_ns[i]
+    return least
+
+
+@compiled
+def pause_price(model: Model, energy_weight: float, time_weight: float) -> Floats:
+    """(C, C): weighted cost of a drained change, without the relaunch; infinite where there is none."""
+    cells, rules = model.cells, model.rules
+    n_clocks = len(cells.idle_w)
+    price = np.full((n_clocks, n_clocks), np.inf)
+    for a in range(n_clocks):
+        for b in range(n_clocks):
+            old_ns, pause_ns = rules.switching_ns[a, b], rules.ready_ns[a, b]
+            idle_j = 0.0
+            if old_ns > 0:
+                idle_j += cells.idle_w[a] * old_ns * 1e-9
+            if pause_ns > old_ns:
+                idle_j += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
+            if a != b and rules.requestable[b] and np.isfinite(idle_j):
+                price[a, b] = energy_weight * (idle_j + rules.extra_j[a, b]) + time_weight * pause_ns
+    return price
 
 
 @compiled
@@ -178,19 +203,34 @@ def _least_sum(x: Floats, y: Floats) -> float:
 
 
 @compiled
-def _drain(table: Table, plan: Plan, i: int) -> None:
-    staying = table.staying
-    for a in range(len(staying)):
+def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
+    relaunch_ns = model.rules.relaunch_ns[i]
+    ahead = table.staying  # once the change has been made
+    if relaunch_ns > 0:
+        for b in range(len(ahead)):
+            ahead[b] += relaunch_cost(model, table.energy_weight, table.time_weight, i, b)
+    front = _least(ahead)
+    for a in range(len(ahead)):
         price = table.price[a]
-        if not table.front[i] + table.cheapest[a] < table.value[i, a]:
+        if not front + table.cheapest[a] < table.value[i, a]:
             continue
-        least = _least_sum(staying, price)
+        least = _least_sum(ahead, price)
         if least < table.value[i, a]:
             table.value[i, a] = least
             b = 0
-            while staying[b] + price[b] > least:
+            while ahead[b] + price[b] > least:
                 b += 1
             plan.target[i, a] = b
+
+
+@compiled
+def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int, b: int) -> float:
+    """Weighted cost of what a drained launch waits for after the change."""
+    relaunch_ns = model.rules.relaunch_ns[i]
+    if relaunch_ns == 0:
+        return 0.0
+    cost: float = (energy_weight * model.cells.idle_w[b] * 1e-9 + time_weight) * relaunch_ns
+    return cost if np.isfinite(cost) else np.inf
 
 
 @compiled
@@ -211,7 +251,7 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     """Landings that a request can reach from boundary i, but not from the next one any more."""
     rules, order, value, staying = model.rules, model.order, table.value, table.staying
     n, n_clocks = model.cells.allowed.shape
-    limit = i + n if rules.periodic else n - 1
+    limit = i + n if rules.periodic else n
     for a in range(n_clocks):
         if order.n_targets[a] == 0:
             continue
@@ -226,26 +266,53 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
         table.first[a], table.last[a] = first, last
         if not model.cells.allowed[i, a]:
             continue
+        # The target with the lowest bound is priced. Only if others' bounds are below that price,
+        # which is rare, a second round prices them too.
         best = value[i, a]
-        for m in range(first, min(last, limit) + 1):
-            until = run[m] - run[i]
-            if not until + table.front[m] < best or not rules.may_change[m % n] or barred[m] != barred[i]:
-                continue
-            for s in range(
-                _within(order, a, starts[m] - starts[i + 1]), _within(order, a, starts[m] - starts[i])
-            ):
-                b = order.target[a, s]
-                if not until + (staying[b] if m == i else value[m, b]) < best:
+        lowest, second = best, best
+        likely, likely_landing = -1, -1
+        for settling in range(2):
+            for m in range(first, min(last, limit) + 1):
+                until = run[m] - run[i]
+                if not until + table.front[m] < second or not rules.may_change[m % n]:
                     continue
-                arrival, time_ns, energy_j = lookahead_change(model, i, a, b, m)
-                if 0 <= arrival <= max(limit, n):
-                    cost = table.energy_weight * energy_j + table.time_weight * time_ns
-                    cost += staying[b] if arrival == i else value[arrival, b]
-                    if cost < best:
-                        best = cost
-                        plan.target[i, a] = b
-                        plan.landing[i, a] = m
+                if barred[m] != barred[i]:
+                    break
+                nearer = _within(order, a, starts[m] - starts[i + 1])
+                for s in range(nearer, _within(order, a, starts[m] - starts[i])):
+                    b = order.target[a, s]
+                    bound = until + (staying[b] if m == i else value[m, b])
+                    if bound < second:
+                        if settling:
+                            best = _price(model, table, plan, i, a, b, m, limit, best)
+                            second = best
+                        elif bound < lowest:
+                            second, lowest = lowest, bound
+                            likely, likely_landing = b, m
+                        else:
+                            second = bound
+            if likely < 0 or settling:
+                break
+            best = _price(model, table, plan, i, a, likely, likely_landing, limit, best)
+            if second >= best:
+                break
+            second = best
         value[i, a] = best
+
+
+@compiled
+def _price(
+    model: Model, table: Table, plan: Plan, i: int, a: int, b: int, landing: int, limit: int, best: float
+) -> float:
+    """The exact cost of a change, written down if it is the best."""
+    arrival, time_ns, energy_j = change(model, i, a, b, landing)
+    if 0 <= arrival <= limit:
+        cost: float = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
+        if cost < best:
+            plan.target[i, a] = b
+            plan.landing[i, a] = landing
+            return cost
+    return best
 
 
 @compiled
@@ -263,56 +330,53 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         while starts[first] > asked_ns + order.work_ns[a, 0]:
             first -= 1
         table.first[a] = first
-        if not cells.allowed[i, a] or (rules.periodic and asked_ns >= starts[n]):
-            continue  # the latter would be requested in the next iteration
-        # Bounds for all targets; the lowest is priced first, and then nearly always all are settled.
-        known = value[i, a]
-        s, m, n_open = 0, first, 0
-        lowest = np.inf
-        while s < order.n_targets[a] and m < limit and barred[m] == barred[i]:
-            begins_ns = starts[m] - asked_ns
-            lasts_ns = starts[m + 1] - starts[m]
-            until = run[m] - run[i] - 2 * table.nanosecond
-            if not until + min(table.least[m] + table.front[m + 1], table.front[m]) < known:
-                s = _within(order, a, begins_ns + lasts_ns - 1)
+        if not cells.allowed[i, a]:
+            continue
+        best = value[i, a]
+        lowest, second = best, best
+        likely = -1
+        for settling in range(2):  # as for lookahead
+            s, m = 0, first
+            while s < order.n_targets[a] and m < limit and barred[m] == barred[i]:
+                begins_ns = starts[m] - asked_ns
+                lasts_ns = starts[m + 1] - starts[m]
+                until = run[m] - run[i] - table.nanosecond
+                if not until + min(table.least[m] + table.front[m + 1], table.front[m]) < second:
+                    s = _within(order, a, begins_ns + lasts_ns - 1)
+                    m += 1
+                    continue
+                k = m % n
+                gap_ns = cells.gap_ns[k]  # at least
+                busy_ns = launch_ns(cells, k, a)
+                busy_cost = table.energy_weight * cells.power_w[cells.kind[k], a] * 1e-9 + table.time_weight
+                gap_cost = gap_ns * table.time_weight
+                while s < order.n_targets[a] and order.work_ns[a, s] < begins_ns + lasts_ns:
+                    b = order.target[a, s]
+                    elapsed_ns = order.work_ns[a, s] - begins_ns
+                    s += 1
+                    if elapsed_ns == 0:
+                        bound = until + (staying[b] if m == i else value[m, b])
+                    elif elapsed_ns < busy_ns:
+                        rest = (1 - elapsed_ns / busy_ns) * table.busy[k, b]
+                        bound = until + elapsed_ns * busy_cost + rest + gap_cost + value[m + 1, b]
+                    else:
+                        bound = until + busy_ns * busy_cost + gap_cost + value[m + 1, b]
+                    if bound < second:
+                        if settling:
+                            best = _price(model, table, plan, i, a, b, AT_ONCE, limit, best)
+                            second = best
+                        elif bound < lowest:
+                            second, lowest = lowest, bound
+                            likely = b
+                        else:
+                            second = bound
                 m += 1
-                continue
-            k = m % n
-            gap_ns = cells.gap_ns[k]
-            busy_ns = lasts_ns - gap_ns
-            busy_cost = table.energy_weight * cells.power_w[cells.kind[k], a] * 1e-9 + table.time_weight
-            while s < order.n_targets[a] and order.work_ns[a, s] < begins_ns + lasts_ns:
-                b = order.target[a, s]
-                elapsed_ns = order.work_ns[a, s] - begins_ns
-                s += 1
-                if elapsed_ns == 0:
-                    bound = staying[b] if m == i else value[m, b]
-                elif elapsed_ns < busy_ns:
-                    bound = elapsed_ns * busy_cost + (1 - elapsed_ns / busy_ns) * table.busy[k, b]
-                    bound += gap_ns * table.time_weight + value[m + 1, b]
-                else:
-                    bound = busy_ns * busy_cost + gap_ns * table.time_weight + value[m + 1, b]
-                if until + bound < known:
-                    table.bound[n_open] = until + bound
-                    table.open[n_open] = b
-                    if until + bound < lowest:
-                        lowest = until + bound
-                        table.open[n_open], table.open[0] = table.open[0], b
-                        table.bound[n_open], table.bound[0] = table.bound[0], lowest
-                    n_open += 1
-            m += 1
-        best = known
-        for s in range(n_open):
-            if table.bound[s] < best:
-                b = table.open[s]
-                arrival, time_ns, energy_j = follow_change(model, i, a, b)
-                if 0 <= arrival <= limit:
-                    cost = table.energy_weight * energy_j + table.time_weight * time_ns
-                    cost += staying[b] if arrival == i else value[arrival, b]
-                    if cost < best:
-                        best = cost
-                        plan.target[i, a] = b
-                        plan.landing[i, a] = AT_ONCE
+            if likely < 0 or settling:
+                break
+            best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
+            if second >= best:
+                break
+            second = best
         value[i, a] = best
 
 
@@ -331,26 +395,15 @@ def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, 
     total_ns, total_j = 0, 0.0
     while i < n:
         b = plan.target[i, c]
-        changes = i
+        landing = plan.landing[i, c]
         if b == STAY:
             b = c
             arrival = i + 1
             time_ns, energy_j = cell_cost(model.cells, i, c)
-        elif model.rules.drains:
-            arrival, time_ns, energy_j = drain_change(model, i, c, b)
-        elif plan.landing[i, c] == AT_ONCE:
-            arrival, time_ns, energy_j = follow_change(model, i, c, b)
         else:
-            changes = plan.landing[i, c]
-            arrival, time_ns, energy_j = lookahead_change(model, i, c, b, changes)
+            arrival, time_ns, energy_j = change(model, i, c, b, landing)
         for k in range(i, arrival):
-            choice[k % n] = c if k < changes else b
-        if arrival == i:  # landed on this very boundary: the launch runs before anything else
-            arrival = i + 1
-            more_ns, more_j = cell_cost(model.cells, i, b)
-            time_ns += more_ns
-            energy_j += more_j
-            choice[i] = b
+            choice[k % n] = c if k < landing else b
         total_ns += time_ns
         total_j += energy_j
         i, c = arrival, b

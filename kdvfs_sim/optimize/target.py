@@ -37,6 +37,12 @@ class Target:
         energy_j = np.inf if objective.max_energy_j is None else objective.max_energy_j
         return cls(minimize=objective.minimize, max_time_ns=time_ns, max_energy_j=energy_j)
 
+    @property
+    def binds(self) -> bool:
+        """Is there a budget on one of energy and time, and the other to be minimized?"""
+        budget = self.max_time_ns if self.minimize == "energy" else self.max_energy_j
+        return self.minimize in ("energy", "time") and bool(np.isfinite(budget))
+
     def value(self, time_ns: float, energy_j: float) -> float:
         """The number to minimize, in the objective's unit."""
         return Objective(minimize=self.minimize).value(time_ns / 1e9, energy_j)

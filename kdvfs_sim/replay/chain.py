@@ -25,7 +25,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         stream = program.streams[0]
     ops = program.ops_of_stream[program.stream_index(*stream)]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
-    reason = _why_not_additive(program, costs, lag)
+    reason, floor = _why_not_additive(program, costs, lag)
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
@@ -36,6 +36,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         duration_ns=program.duration_ns[ops],
         lag_ns=lag,
         min_lag_ns=min_lag if reason else lag,
+        floor_ns=floor,
         additive=not reason,
         reason=reason,
         passes=passes if (passes >= 0).any() else None,
@@ -51,28 +52,39 @@ def _gaps(ops: Int64s, start: Int64s, end: Int64s) -> Int64s:
     return gaps
 
 
-def _why_not_additive(program: Program, costs: CostTable | None, recorded: Int64s) -> str:
-    """A gap is the longest of several waits. If all durations at their least and all at their most
+def _why_not_additive(
+    program: Program, costs: CostTable | None, recorded: Int64s
+) -> tuple[str, Int64s | None]:
+    """The reason, empty if there is none, and the least times from start to start, where known.
+
+    A gap is the longest of several waits. If all durations at their least and all at their most
     leave every gap as recorded, the same wait binds at both ends and so, times being sums and maxima
-    of durations, everywhere between."""
+    of durations, everywhere between. For the same reason no operation ever starts earlier than with
+    all durations at their least, nor later, without requests, than with all at their most; and a
+    request that delays one operation delays those after it as well.
+    """
     if len(program.streams) > 1:
-        return "operations of other streams may bind"
+        return "operations of other streams may bind", None
     if (recorded < 0).any():
-        return "operations of the stream overlap"
+        return "operations of the stream overlap", None
     if not (program.launch >= 0).any():
-        return ""
+        return "", None
     if costs is None:
-        return "not known without a cost table: launches may bind at other clocks"
+        return "not known without a cost table: launches may bind at other clocks", None
     ratio = np.where(np.isfinite(costs.ratio) & costs.requestable, costs.ratio, np.nan)
     ratio = np.concatenate([ratio, np.ones((costs.n_kinds, 1))], axis=1)[program.kind]
     ops = program.ops_of_stream[0]
+    reason = ""
+    starts = []
     for extreme, what in ((np.nanmin(ratio, axis=1), "fastest"), (np.nanmax(ratio, axis=1), "slowest")):
         scaled = replace(program, duration_ns=np.rint(program.duration_ns * extreme).astype(np.int64))
         timeline = replay(scaled).timeline
+        starts.append(timeline.start_ns[ops])
         changed = np.flatnonzero(_gaps(ops, timeline.start_ns, timeline.end_ns) != recorded)
-        if changed.size:
-            return (
+        if changed.size and not reason:
+            reason = (
                 f"at the {what} clocks {changed.size} of {ops.size} gaps are not as recorded "
                 f"(the first before launch {changed[0]}): the host binds"
             )
-    return ""
+    earliest, latest = starts
+    return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0) if reason else None

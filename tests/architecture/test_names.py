@@ -17,7 +17,7 @@ PLAIN = {
     "launch", "stream", "device", "seed", "share", "lower_bound", "steps", "overshoot", "recorded", "start",
     "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
     "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined", "pid",
-    "cut", "rise", "bend", "excess",
+    "cut", "rise", "bend", "excess", "gap",
 }  # fmt: skip
 
 

@@ -1,0 +1,121 @@
+"""One choice for launches that are no neighbours, where changes cost: coordinate descent.
+
+Which clocks are best for one kind depends on those of the kinds around it, every time it comes; no
+exact method is known that does better than trying all. So one group at a time is given each of
+the clocks in turn, the whole walk is priced, and the best is kept, until nothing improves: first
+for a weighted sum of energy and time, then for the objective itself within the budget.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.optimize.additive import Ints
+from kdvfs_sim.optimize.changes import Model
+from kdvfs_sim.optimize.placement import walk
+from kdvfs_sim.optimize.target import Outcome, Target
+
+MAX_ROUNDS = 8
+LAPS = 3  # of a periodic walk: two to find its round, and the one that is priced
+
+
+class Price(NamedTuple):
+    """``energy ** energy_power * time ** time_power + energy_weight * energy + time_weight * time``
+    within the budgets, in J and ns; infinite beyond them."""
+
+    energy_power: float
+    time_power: float
+    energy_weight: float
+    time_weight: float
+    max_time_ns: float
+    max_energy_j: float
+
+
+def weighed(energy_weight: float, time_weight: float) -> Price:
+    """A weighted sum without a budget."""
+    return Price(0.0, 0.0, energy_weight, time_weight, np.inf, np.inf)
+
+
+def objective(target: Target) -> Price:
+    """What a target asks for."""
+    energy_power = 0.0 if target.minimize == "time" else 1.0
+    time_power = {"energy": 0.0, "time": 1.0, "edp": 1.0, "ed2p": 2.0}[target.minimize]
+    return Price(energy_power, time_power, 0.0, 0.0, target.max_time_ns, target.max_energy_j)
+
+
+def descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -> tuple[Ints, Outcome]:
+    """From clocks a group (n_groups,) to better ones, and what they come to, launch by launch.
+
+    ``group[i]`` is launch i's; ``start`` the clocks in force at first, one-shot.
+    """
+    clocks = clocks.copy()
+    time_ns, energy_j = _descend(model, group, start, clocks, price)
+    choice = clocks[group]
+    return clocks, Outcome(time_ns, energy_j, choice, (0, int(choice[-1])))
+
+
+@compiled
+def _descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -> tuple[int, float]:
+    n, n_clocks = model.cells.allowed.shape
+    choice = clocks[group]
+    requests = np.empty((2 * n + 1, 3), dtype=np.int64)
+    time_ns, energy_j = _run(model, choice, start, requests)
+    best = _value(price, time_ns, energy_j)
+    for _ in range(MAX_ROUNDS):
+        before = best
+        for g in range(len(clocks)):
+            kept = clocks[g]
+            for c in range(n_clocks):
+                if c == clocks[g] or not model.rules.requestable[c]:
+                    continue
+                _assign(choice, group, g, c)
+                tried_ns, tried_j = _run(model, choice, start, requests)
+                value = _value(price, tried_ns, tried_j)
+                if value < best:
+                    best, kept, time_ns, energy_j = value, c, tried_ns, tried_j
+            clocks[g] = kept
+            _assign(choice, group, g, kept)
+        if not best < before:
+            break
+    return time_ns, energy_j
+
+
+@compiled
+def _assign(choice: Ints, group: Ints, g: int, c: int) -> None:
+    for i in range(len(group)):
+        if group[i] == g:
+            choice[i] = c
+
+
+@compiled
+def _value(price: Price, time_ns: int, energy_j: float) -> float:
+    if time_ns < 0 or time_ns > price.max_time_ns or energy_j > price.max_energy_j:
+        return np.inf
+    weighed_sum: float = price.energy_weight * energy_j + price.time_weight * time_ns
+    if price.energy_power == 0.0 and price.time_power == 0.0:
+        return weighed_sum
+    product: float = energy_j**price.energy_power * float(time_ns) ** price.time_power
+    return weighed_sum + product
+
+
+@compiled
+def _run(model: Model, choice: Ints, start: int, requests: Ints) -> tuple[int, float]:
+    """Time in ns, -1 if it is not allowed, and energy of a choice."""
+    n = len(choice)
+    if not model.rules.periodic:
+        _, _, time_ns, energy_j, _ = walk(model, choice, 0, start, requests)
+        return time_ns, energy_j
+    i, c = 0, choice[n - 1]
+    time_ns, energy_j = 0, 0.0
+    for _ in range(LAPS):
+        first, clock = i, c
+        arrival, c, time_ns, energy_j, _ = walk(model, choice, i, c, requests)
+        if time_ns < 0:
+            break
+        i = arrival - n
+        if (i, c) == (first, clock):
+            break
+    return time_ns, energy_j
