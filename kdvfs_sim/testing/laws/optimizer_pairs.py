@@ -217,15 +217,14 @@ def _joined(first: Trace, second: Trace) -> Trace:
 
 @law("optimizer", lambda _: problems(protocols=(DRAIN,), slacks=(0.1, 1.0, 0.0)))
 def changes_that_cost_nothing_are_free(optimizer: Optimizer, problem: Problem) -> None:
-    """Where a drained change takes no time and no energy, the answer is as good as under ``free``."""
+    """Where a drained change takes no time and no energy, the answer is at least as good as under ``free``."""
     protocol = problem.protocol.with_timing(relaunch_ns=0)
     nothing = SwitchTable.zero(problem.costs.n_clocks)
     drained = altered(problem, switches=nothing, protocol=protocol)
     free = altered(problem, switches=nothing, protocol=FREE)
-    a, b = solve(optimizer, drained), found(solve(optimizer, free))
-    require_equal(
-        value(problem, b.metrics), value(problem, a.metrics), "under drain at no cost, against free"
-    )
+    own, least = solve(optimizer, drained), found(solve(optimizer, free))
+    a, b = value(problem, own.metrics), value(problem, least.metrics)
+    require(a <= b * (1 + CLAIMED), f"{a:.12g} under drain at no cost, {b:.12g} under free")
 
 
 @law("optimizer", lambda _: problems(protocols=(DRAIN, FOLLOW), slacks=(0.1, 1.0, 0.0)))
