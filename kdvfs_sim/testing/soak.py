@@ -1,8 +1,8 @@
 """Very many cases of every law on everything built in: ``python -m kdvfs_sim.testing.soak``.
 
 Every law gets the same share of the time, so that cheap laws try more cases than dear ones, and none is tried
-less than ``--least`` times on any plug-in. A round of cases has a seed of its own, counted from ``--seed``: what is
-found is found again. Exit code 0 if nothing broke and as many cases were judged as asked for, else 1.
+less than ``--least`` times on any plug-in. A round of cases has its own seed, counted from ``--seed``: what
+is found is found again. Exit code 0 if nothing broke and as many cases were judged as asked for, else 1.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ CLAIMED: Final = 1e-8  # relative: what "optimal" may leave open, and the roundi
 
 small = problems(minimize=("energy", "energy", "time", "edp", "ed2p"), granularities=("launch", "kind"))
 # where launches wait for a host or for other streams the same must hold, and nothing adds up
-entangled = problems(recordings=single_stream(max_ops=5)) | problems(recordings=traces(max_ops=5))
+entangled = problems(recordings=single_stream(max_ops=5) | traces(max_ops=5))
 # a launch or two to slow down, at a price
 tempted = problems(
     recordings=chains(min_launches=2),
@@ -40,6 +40,14 @@ ties = problems(
     slacks=(0.3, 0.5),
     max_clocks=2,
     tempting=True,
+)
+# a budget that a change of clocks can break
+squeezed = problems(
+    recordings=chains(min_launches=2, durations_ns=(1000,)),
+    protocols=(DRAIN,),
+    slacks=(0.3, 0.5),
+    tempting=True,
+    stalls=False,
 )
 wide = problems(recordings=chains(min_launches=6, max_launches=12))
 

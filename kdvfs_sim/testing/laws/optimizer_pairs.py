@@ -217,7 +217,7 @@ def _joined(first: Trace, second: Trace) -> Trace:
 
 @law("optimizer", lambda _: problems(protocols=(DRAIN,), slacks=(0.1, 1.0, 0.0)))
 def changes_that_cost_nothing_are_free(optimizer: Optimizer, problem: Problem) -> None:
-    """Where a drained change takes no time and no energy, the answer is at least as good as under ``free``."""
+    """Where a drained change costs no time and no energy, the answer is no worse than under ``free``."""
     protocol = problem.protocol.with_timing(relaunch_ns=0)
     nothing = SwitchTable.zero(problem.costs.n_clocks)
     drained = altered(problem, switches=nothing, protocol=protocol)
