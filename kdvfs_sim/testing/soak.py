@@ -149,6 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--least", type=int, default=200, metavar="N", help="cases for every law")
     parser.add_argument("--also", action="append", default=[], metavar="KIND=MODULE:OBJECT")
     options = parser.parse_args(argv)
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")  # every process is one thread's worth of work
     began = time.monotonic()
     tallies = soak(
         n_examples=options.examples,
