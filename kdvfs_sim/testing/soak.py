@@ -32,6 +32,7 @@ class Tally:
     n_rounds: int = 0
     time_s: float = 0.0
     running: bool = False
+    done: bool = False  # every case there is was tried, or none says anything
     reports: list[str] = field(default_factory=list)
 
 
@@ -67,8 +68,8 @@ def _known(name: str, kind: str) -> dict[str, str]:
     return next((dict(s.known) for s in subjects() if (s.name, s.kind) == (name, kind)), {})
 
 
-def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, str]:
-    """One round in a worker: cases judged, seconds, and a report if the law broke."""
+def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, str, bool]:
+    """One round in a worker: cases judged, seconds, a report if the law broke, and whether there is no more."""
     from kdvfs_sim.testing.law import laws_of
     from kdvfs_sim.testing.plugins import kinds_of
     from kdvfs_sim.testing.run import report, run_law
@@ -78,7 +79,20 @@ def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, 
     reason = _known(name, kind).get(law_name, "")
     verdict = run_law(law, _subject(name, kind), n_examples=n_examples, seed=seed, reason=reason)
     text = f"{name}: {report(verdict)}" if verdict.outcome == "broken" else ""
-    return task, verdict.n_judged, verdict.time_s, text
+    # Hypothesis ends early where it has seen every case, or too few that say anything
+    return task, verdict.n_judged, verdict.time_s, text, not text and verdict.n_judged < n_examples
+
+
+def warm_up() -> None:
+    """Compile once, before many processes do it side by side; they find the compiled code on disk."""
+    from kdvfs_sim.testing.builtin import subjects
+    from kdvfs_sim.testing.law import laws_of
+    from kdvfs_sim.testing.run import run_law
+
+    for subject in subjects():
+        if subject.kind in ("optimizer", "search", "evaluator"):
+            for law in laws_of(subject.kind)[:2]:
+                run_law(law, subject.make(), n_examples=60, shrink=False)
 
 
 def soak(
@@ -93,10 +107,13 @@ def soak(
 ) -> dict[Task, Tally]:
     """Judge at least ``n_examples`` cases within ``seconds``; stops at whichever comes first."""
     began = time.monotonic()
+    warm_up()
+    if progress:
+        print(f"compiled after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     tallies = {task: Tally() for task in tasks(also)}
     said = began
     with ProcessPoolExecutor(n_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[tuple[Task, int, float, str]]] = set()
+        running: set[Future[tuple[Task, int, float, str, bool]]] = set()
         while True:
             elapsed = time.monotonic() - began
             n_cases = sum(tally.n_cases for tally in tallies.values())
@@ -114,9 +131,9 @@ def soak(
                 return tallies
             finished, running = wait(running, timeout=5.0, return_when=FIRST_COMPLETED)
             for future in finished:
-                task, n_judged, took_s, text = future.result()
+                task, n_judged, took_s, text, no_more = future.result()
                 tally = tallies[task]
-                tally.running = False
+                tally.running, tally.done = False, tally.done or no_more
                 tally.n_cases, tally.time_s = tally.n_cases + n_judged, tally.time_s + took_s
                 tally.n_rounds += 1
                 tally.reports += [text] if text else []
@@ -125,17 +142,12 @@ def soak(
                 print(f"{n_cases} cases, {elapsed:.0f} s", file=sys.stderr, flush=True)
 
 
-def _useful(tally: Tally) -> bool:
-    """Has it judged anything, or not been tried yet?"""
-    return tally.n_cases > 0 or tally.n_rounds == 0
-
-
 def _next(tallies: dict[Task, Tally], n: int) -> Iterator[Task]:
     """What was never tried, then the laws that had least time, and of each the plug-in that had least."""
     spent: dict[tuple[str, str], float] = {}
     for (_, kind, law), tally in tallies.items():
         spent[kind, law] = spent.get((kind, law), 0.0) + tally.time_s
-    waiting = [task for task, tally in tallies.items() if not tally.running and _useful(tally)]
+    waiting = [task for task, tally in tallies.items() if not tally.running and not tally.done]
     waiting.sort(key=lambda task: (tallies[task].n_rounds > 0, spent[task[1:]], tallies[task].time_s))
     yield from waiting[: max(0, n)]
 
