@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from kdvfs_sim.cli import fit, gpus, import_, inspect, optimize, replay, study
+from kdvfs_sim.cli import check, fit, gpus, import_, inspect, optimize, replay, study
 
 
 def build() -> Any:
@@ -27,6 +27,7 @@ def build() -> Any:
     app.command("replay")(replay.command)
     app.command("optimize")(optimize.command)
     app.add_typer(study.app, name="study")
+    app.command("check")(check.command)
     for point in entry_points(group="kdvfs.commands"):
         app.add_typer(point.load(), name=point.name)
     return typer.main.get_command(app)

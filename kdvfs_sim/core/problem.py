@@ -124,3 +124,11 @@ class Solution:
     share: float = 1.0
     n_evaluations: int = 0
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule that a search wants evaluated. ``number`` identifies it; no search gives one twice."""
+
+    number: int
+    schedule: Schedule

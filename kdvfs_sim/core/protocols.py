@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.kinds import KernelKind
-from kdvfs_sim.core.problem import Metrics, Problem, Solution
+from kdvfs_sim.core.problem import Candidate, Metrics, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchCost
 
@@ -67,3 +67,18 @@ class Optimizer(Protocol):
     """
 
     def solve(self, problem: Problem, /, *, seed: int) -> Solution: ...
+
+
+class Search(Protocol):
+    """Proposes schedules and learns what they gave: for evaluations that happen elsewhere, or take minutes.
+
+    ``ask`` returns a Candidate with a number of its own, whose schedule fits the problem the search was made
+    for, or None when it has nothing more to propose, for good. ``tell`` takes the metrics of a candidate that
+    was asked for and not told yet, in any order, None for one that could not be run; it raises InputError for
+    any other candidate. Several may be asked for before one is told. Same problem, seed and answers, same
+    candidates. One thread at a time. Does not promise that later candidates are better.
+    """
+
+    def ask(self) -> Candidate | None: ...
+
+    def tell(self, candidate: Candidate, metrics: Metrics | None, /) -> None: ...

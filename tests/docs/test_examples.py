@@ -20,11 +20,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def commands(page: Path) -> Iterator[str]:
-    """Indented lines that call ``kdvfs``, also inside a one-line set-up command."""
+def commands(page: Path) -> Iterator[tuple[str, int]]:
+    """Indented lines that call ``kdvfs``, also inside a one-line set-up command, and their exit codes."""
     for line in page.read_text().splitlines():
         if line.startswith("    ") and (match := re.search(r"(?:^ {4}|/bin/)kdvfs (.*)", line)):
-            yield match.group(1).partition("  #")[0].strip()
+            command, _, comment = match.group(1).partition("  #")
+            code = re.search(r"exit code (\d+)", comment)
+            yield command.strip(), int(code.group(1)) if code else 0
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -43,7 +45,10 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     recording = find_shipped("h200_gpt3xl_layer_train")
     assert recording is not None
     shutil.copy(recording.path, tmp_path / "step.json.gz")
+    for example in (ROOT / "docs").rglob("*.py"):
+        shutil.copy(example, tmp_path)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
@@ -52,10 +57,10 @@ def test_the_commands_of_a_page_run_in_order(
     desk: Path, page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert desk.is_dir()
-    for command in commands(page):
+    for command, code in commands(page):
         with pytest.raises(SystemExit) as exit_:
             main(command.split())
-        assert exit_.value.code == 0, (command, capsys.readouterr().err)
+        assert exit_.value.code == code, (command, capsys.readouterr().err)
         assert capsys.readouterr().out, command
 
 

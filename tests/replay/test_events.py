@@ -12,9 +12,9 @@ from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import PROTOCOLS, SwitchTable
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, single_stream, traces
 from kdvfs_sim.trace.readers import read_trace
 from tests.replay.test_recorded import kineto_files, unlike_anything
-from tests.strategies import Scene, scenes, single_stream, traces
 
 PER_LAUNCH = 3
 PER_SWITCH = 8  # its turn, stall, landing and reopening; and the ends and starts that it moves

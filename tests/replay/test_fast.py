@@ -25,8 +25,8 @@ from kdvfs_sim.gpu.switching import protocol_for, switching_model, tabulate
 from kdvfs_sim.replay.fast import FastEvaluator, RequestArrays
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, schedules, single_stream, switch_tables, traces
 from kdvfs_sim.trace.readers import read_trace
-from tests.strategies import Scene, scenes, schedules, single_stream, switch_tables, traces
 
 Outcome = Metrics | tuple[type, str]
 

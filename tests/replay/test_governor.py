@@ -14,8 +14,8 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, traces
 from tests.replay.test_laws import chain, check_same, run, times
-from tests.strategies import Scene, scenes, traces
 
 AT_ONCE = DynamicGovernor(sense_ns=0, fall_ns=0, rise_ns=0)
 MHZ = tuple(range(900, 1981, 30))

@@ -20,8 +20,8 @@ from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchTable
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
+from kdvfs_sim.testing.strategies import Scene, cost_tables, scenes, single_stream, traces
 from kdvfs_sim.trace.table import HOST_SCHEMA, OPS_SCHEMA, Trace
-from tests.strategies import Scene, cost_tables, scenes, single_stream, traces
 
 
 def run(scene: Scene, **changes: Any) -> ReplayResult:

@@ -17,11 +17,11 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.replay.links import NO_ROOT
 from kdvfs_sim.replay.program import LONG_AGO, Program
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import cost_tables, single_stream, traces
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.table import Trace
 from tests.replay.test_laws import chain
 from tests.replay.test_schedules import COSTS, launched
-from tests.strategies import cost_tables, single_stream, traces
 
 
 @given(traces(n_devices=2))

@@ -12,10 +12,10 @@ from hypothesis import given
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
+from kdvfs_sim.testing.strategies import cost_tables, traces
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.table import Trace
 from tests.conftest import SHARED
-from tests.strategies import cost_tables, traces
 
 
 def kineto_files() -> list[str]:

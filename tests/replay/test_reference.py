@@ -8,8 +8,8 @@ from hypothesis import given
 
 from kdvfs_sim.core.switching import SwitchDraws
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, single_stream, traces
 from tests.replay.replay_reference import reference_replay
-from tests.strategies import Scene, scenes, single_stream, traces
 
 
 def check_against_reference(scene: Scene, draws: SwitchDraws | None = None) -> None:

@@ -17,8 +17,8 @@ from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchProto
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
 from kdvfs_sim.replay.timeline import Timeline
+from kdvfs_sim.testing.strategies import Scene, scenes, traces
 from tests.replay.test_laws import chain
-from tests.strategies import Scene, scenes, traces
 
 SLOW, SLOWER = Clocks(500, 1000), Clocks(250, 1000)
 COSTS = CostTable(

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from polars.testing import assert_frame_equal
-from trace_strategies import traces
 
 from kdvfs_sim.core.errors import InputError, KdvfsError, TraceFormatError
 from kdvfs_sim.core.version import __version__
+from kdvfs_sim.testing.strategies import recordings
 from kdvfs_sim.trace.parquet import SCHEMA_VERSION, check_target, read_parquet, write_parquet
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.recordings import shipped
@@ -32,7 +32,7 @@ def assert_same(found: Trace, expected: Trace) -> None:
             assert a == b, field.name
 
 
-@given(traces())
+@given(recordings())
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip.parquet"
     write_parquet(trace, path)

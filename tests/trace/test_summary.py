@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hypothesis import given
-from trace_strategies import traces
 
+from kdvfs_sim.testing.strategies import recordings
 from kdvfs_sim.trace.summary import summary
 from kdvfs_sim.trace.table import Trace
 
 
-@given(traces())
+@given(recordings())
 def test_equals_counting(trace: Trace) -> None:
     rows = [(trace.kinds[op["kind"]], op) for op in trace.ops.iter_rows(named=True)]
     kernels = [(kind, op) for kind, op in rows if kind.op_class == "kernel"]

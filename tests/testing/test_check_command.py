@@ -1,0 +1,148 @@
+"""``kdvfs check``: what it prints, its exit codes, and its words for mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kdvfs_sim.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTY = ROOT / "tests" / "testing" / "faulty.py"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'hw'}:{FAULTY.parent}"}
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as exit_:
+        main([str(argument) for argument in arguments])
+    code = exit_.value.code
+    assert isinstance(code, int)
+    return code
+
+
+def test_a_broken_plug_in_ends_in_5_with_a_case_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run("check", f"{FAULTY}:BetweenTheClocks", "--only", "clocks_are_on_the_table")
+    printed = capsys.readouterr().out
+    assert code == 5
+    assert "law    Every request asks for a row of the cost table that may be requested." in printed
+    assert "plugin = BetweenTheClocks()" in printed
+    assert "--only clocks_are_on_the_table --seed 0 --examples 100" in printed
+    case = printed.partition("  case\n")[2].partition("  again")[0]
+    code_text = "\n".join(line.removeprefix("    ") for line in case.splitlines())
+    ran = subprocess.run(
+        [sys.executable, "-c", code_text],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert "Broken: a request asks for" in ran.stderr
+
+
+def test_a_correct_plug_in_ends_in_0(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "kdvfs_sim.optimize.search:SearchOptimizer"
+    assert run("check", name, "--only", "clocks_are_on_the_table", "--examples", 20) == 0
+    assert capsys.readouterr().out.startswith("held       clocks_are_on_the_table")
+
+
+def test_a_known_failure_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    law = "clocks_are_on_the_table"
+    code = run(
+        "check", f"{FAULTY}:BetweenTheClocks", "--only", law, "--known", f"{law}=clocks are continuous"
+    )
+    assert code == 0
+    assert "known      clocks_are_on_the_table  (clocks are continuous)" in capsys.readouterr().out
+
+
+def test_json_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    law = "clocks_are_on_the_table"
+    assert run("check", f"{FAULTY}:BetweenTheClocks", "--only", law, "--json") == 5
+    document = json.loads(capsys.readouterr().out)
+    assert document["broken"] == 1
+    assert document["laws"][0]["law"] == law
+    assert "plugin = BetweenTheClocks()" in document["laws"][0]["code"]
+
+
+def test_a_model_of_two_kinds_is_held_to_both(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(
+        "class Model:\n"
+        "    def duration_ns(self, kind, clocks, /): return 1e6 / clocks.sm_mhz\n"
+        "    def busy_power_w(self, kind, clocks, /): return 100.0\n"
+        "    def idle_power_w(self, clocks, /): return 50.0\n"
+    )
+    assert run("check", f"{tmp_path / 'two.py'}:Model", "--examples", 10) == 0
+    printed = capsys.readouterr().out
+    assert "durations_are_positive" in printed
+    assert "busy_power_is_a_number_of_watts" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["h200_gpt3xl_layer_train"], 2, "did you mean kdvfs inspect h200_gpt3xl_layer_train?"),
+        (["nothing"], 2, "write module:Object or file.py:Object"),
+        (["no.such.module:X"], 2, "no module 'no.such.module'"),
+        (["missing.py:X"], 2, "missing.py: no such file"),
+        (["kdvfs_sim.optimize.solve:Nothing"], 2, "it has: "),
+        (["kdvfs_sim.core.clocks:AUTO"], 2, "has none of the methods that tell its kind"),
+        (["kdvfs_sim.optimize.solve:ExactOptimizer", "--kind", "oracle"], 2, "--kind 'oracle': one of"),
+        (["kdvfs_sim.optimize.solve:ExactOptimizer", "--only", "gravity"], 2, "no law 'gravity'"),
+        (["kdvfs_sim.optimize.solve:ExactOptimizer", "--known", "x"], 2, "write LAW=REASON"),
+        (["kdvfs_sim.gpu.model:AnalyticModel"], 5, "AnalyticModel() failed: TypeError"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_a_mistake_gets_one_line(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    assert run("check", *arguments) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert words in captured.err
+
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+from kdvfs_sim.cli import main
+main({arguments!r})
+"""
+
+
+def without(names: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = BLOCKED.format(names=names, arguments=list(arguments))
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=FAULTY.parent,
+        env=ENVIRONMENT,
+    )
+
+
+def test_without_hypothesis_one_line_says_what_to_install() -> None:
+    result = without({"hypothesis", "pytest"}, "check", "faulty.py:OwnEstimate")
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        "kdvfs: kdvfs_sim.testing and kdvfs check need hypothesis: pip install 'kdvfs-sim[testing]'"
+    ]
+
+
+def test_it_works_without_pytest() -> None:
+    arguments = ("check", "faulty.py:OwnEstimate", "--only", "the_problem_is_left_alone", "--examples", "20")
+    result = without({"pytest", "_pytest"}, *arguments)
+    assert result.returncode == 0, result.stderr
+    assert "held       the_problem_is_left_alone" in result.stdout
