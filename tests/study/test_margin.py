@@ -10,8 +10,9 @@ import pytest
 from kdvfs_sim.cli import main
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.facts import Fact
-from kdvfs_sim.study.equal_slack import Budget, Plan, equal_slack
+from kdvfs_sim.study.equal_slack import equal_slack
 from kdvfs_sim.study.margin import with_time_margin
+from kdvfs_sim.study.plans import Budget, Plan
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.trace.readers import read_trace
 

@@ -56,7 +56,8 @@ def _optimized(
 ) -> tuple[Scene, dict[str, Schedule], str]:
     """The best single schedule under the protocol: an alternation between two is no schedule of one pass."""
     from kdvfs_sim.report.results import best_row
-    from kdvfs_sim.study.equal_slack import Budget, equal_slack, plans_from
+    from kdvfs_sim.study.equal_slack import equal_slack
+    from kdvfs_sim.study.plans import Budget, plans_from
 
     scene = build_scene(read_trace(name), gpu=gpu)
     say(f"optimizing {name} under {protocol}")
