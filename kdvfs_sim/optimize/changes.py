@@ -82,12 +82,13 @@ class Model(NamedTuple):
 
 def model_of(
     cells: Cells,
+    may_change: Bools,
+    *,
     protocol: SwitchProtocol,
     switching: SwitchTable,
     boundary: Boundary,
     rows: Ints,
     requestable: Bools,
-    may_change: Bools,
 ) -> Model:
     """A chain under a protocol that charges its changes.
 

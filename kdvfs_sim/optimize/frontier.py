@@ -64,6 +64,13 @@ class Frontier:
         kept = [o for o in self.outcomes if target.allows(o)]
         return min(kept, key=lambda o: (target.value(o.time_ns, o.energy_j), o.time_ns), default=None)
 
+    def sides(self, target: Target) -> tuple[Outcome | None, Outcome | None]:
+        """The outcomes next to a budget that binds: the best within it, and the nearest beyond."""
+        by_time = target.max_time_ns < np.inf
+        beyond = [o for o in self.outcomes if not target.allows(o)]
+        nearest = min(beyond, key=lambda o: o.time_ns if by_time else o.energy_j, default=None)
+        return self.best(target), nearest
+
     def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
         """The outcomes next to a time: the last one within it, the first one beyond."""
         within = [o for o in self.outcomes if o.time_ns <= time_ns * (1 + ROUNDING)]

@@ -54,13 +54,13 @@ def new_plan(model: Model) -> Plan:
 
 @compiled
 def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan) -> None:
-    """Fill ``value[i, c]`` for the boundaries of the first iteration, from the last to the first.
+    """Fill ``value[i, c]`` for the boundaries that the plan has, from the last to the first.
 
-    ``value`` has one row a boundary of the runs; the rows from n on are given: zeros at the end,
-    or what is assumed of the next iteration. What cannot be completed is infinite.
+    ``value`` has one row a boundary of the runs; the rows beyond the plan's are given: zeros at the
+    end, or what follows, or is assumed to. What cannot be completed is infinite.
     """
     cells, rules = model.cells, model.rules
-    n, n_clocks = cells.allowed.shape
+    n, n_clocks = plan.target.shape
     table = _prepare(model, energy_weight, time_weight, value)
     staying = table.staying
     for i in range(n, value.shape[0] if rules.anticipates else n):
@@ -396,13 +396,13 @@ def _price(
 
 @compiled
 def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, int, int, float]:
-    """Follow a plan from a state to the end of the first iteration: (arrival, clock, ns, J).
+    """Follow a plan from a state to its end: (arrival, clock, ns, J).
 
     ``choice`` receives the clocks asked for at every launch passed, the landing's under lookahead.
     """
     n = len(model.cells.kind)
     total_ns, total_j = 0, 0.0
-    while i < n:
+    while i < len(plan.target):
         b = plan.target[i, c]
         landing = plan.landing[i, c]
         if b == STAY:
