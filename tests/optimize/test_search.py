@@ -64,7 +64,7 @@ def test_it_finds_nearly_all_of_what_the_exact_method_saves(protocol: SwitchProt
     best, least = static(made), joules(solve(made, seed=0))
     assert least < best
     for seed in range(3):
-        found = joules(SearchOptimizer(max_evaluations=3000).solve(made, seed=seed))
+        found = joules(SearchOptimizer(n_evaluations=3000).solve(made, seed=seed))
         assert found >= least * (1 - 1e-9)
         assert best - found >= 0.9 * (best - least)
 
@@ -87,7 +87,7 @@ def test_several_streams_under_a_dynamic_governor_are_an_objective_too() -> None
         ).metrics
 
     made = replace(made, evaluate=evaluate)
-    found = SearchOptimizer(max_evaluations=300).solve(made, seed=1)
+    found = SearchOptimizer(n_evaluations=300).solve(made, seed=1)
     assert found.status == "not exact"
     assert joules(found) < static(made)
     assert found.schedule is not None
