@@ -174,12 +174,12 @@ class LocalSearch:
 class SearchOptimizer:
     """Any search as an Optimizer: asks, evaluates, tells, and keeps the best that holds the budget.
 
-    ``search(problem, seed)`` makes the search. Decided by ``max_evaluations``, not by a clock, so that an
+    ``search(problem, seed)`` makes the search. Decided by ``n_evaluations`` and not by a clock, so that an
     answer does not depend on the machine.
     """
 
     search: Callable[[Problem, int], Search] = field(default=LocalSearch)
-    max_evaluations: int = 400
+    n_evaluations: int = 400
 
     def solve(self, problem: Problem, /, *, seed: int) -> Solution:
         """The best schedule proposed, a single lock, or a mix of two: whichever is best. No bound.
@@ -193,7 +193,7 @@ class SearchOptimizer:
             return Solution(status="not applicable", message=str(error), seed=seed)
         candidates = locks(problem)
         best, least, n = None, np.inf, 0
-        while n < self.max_evaluations and (candidate := search.ask()) is not None:
+        while n < self.n_evaluations and (candidate := search.ask()) is not None:
             metrics = problem.evaluate(candidate.schedule)
             n += 1
             search.tell(candidate, metrics)

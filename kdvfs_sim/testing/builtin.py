@@ -120,7 +120,7 @@ def _switching(gpu: str) -> _Listed:
 def subjects() -> Iterator[Subject]:
     """Everything of this library that has a Protocol, the emulated GPU aside: that is ``kdvfs_hw``'s."""
     yield Subject(name="exact", kind="optimizer", make=ExactOptimizer)
-    yield Subject(name="local-search", kind="optimizer", make=partial(SearchOptimizer, max_evaluations=30))
+    yield Subject(name="local-search", kind="optimizer", make=partial(SearchOptimizer, n_evaluations=30))
     yield Subject(name="LocalSearch", kind="search", make=lambda: LocalSearch)
     for gpu in sorted(gpu_names()):
         facts = load_gpu(gpu)

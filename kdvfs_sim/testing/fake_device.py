@@ -42,14 +42,16 @@ FAULTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFault:
-    """One fault of FAULTS, in force from call number ``from_call`` for ``n_calls`` (None: for good)."""
+    """One fault of FAULTS, in force after ``n_calls_before`` calls for ``n_calls`` (None: for good)."""
 
     name: str
-    from_call: int = 0
+    n_calls_before: int = 0
     n_calls: int | None = None
 
     def active(self, call: int) -> bool:
-        return self.from_call <= call and (self.n_calls is None or call < self.from_call + self.n_calls)
+        return self.n_calls_before <= call and (
+            self.n_calls is None or call < self.n_calls_before + self.n_calls
+        )
 
 
 class FakeTime:

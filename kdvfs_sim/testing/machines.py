@@ -42,8 +42,8 @@ OpenControlled: TypeAlias = Callable[[], Controlled]
 def control_machine(open_controlled: OpenControlled) -> type[RuleBasedStateMachine]:
     """The state machine for what ``open_controlled`` opens; each run opens one of its own.
 
-    It holds a control to this: a request for clocks not listed is refused before anything changes; an accepted
-    request is the target, and the GPU gets there; a refused one leaves the target unknown or as it
+    It holds a control to this: a request for clocks not listed is refused before anything changes; an
+    accepted request is the target, and the GPU gets there; a refused one leaves the target unknown or as it
     was; a request for the target makes no call; once faults are healed, a reset gives the clocks back to the
     driver; the energy counter never goes back.
     """

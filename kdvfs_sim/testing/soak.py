@@ -69,7 +69,7 @@ def _known(name: str, kind: str) -> dict[str, str]:
 
 
 def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, str, bool]:
-    """One round in a worker: cases judged, seconds, a report if the law broke, and whether there is no more."""
+    """One round in a worker: cases judged, seconds, a report if the law broke, and whether that was all."""
     from kdvfs_sim.testing.law import laws_of
     from kdvfs_sim.testing.plugins import kinds_of
     from kdvfs_sim.testing.run import report, run_law
@@ -117,9 +117,7 @@ def soak(
         while True:
             elapsed = time.monotonic() - began
             n_cases = sum(tally.n_cases for tally in tallies.values())
-            done = n_cases >= n_examples and all(
-                t.n_cases >= least or not _useful(t) for t in tallies.values()
-            )
+            done = n_cases >= n_examples and all(t.n_cases >= least or t.done for t in tallies.values())
             if not done and elapsed < seconds:
                 for task in _next(tallies, 2 * n_processes - len(running)):
                     tally = tallies[task]

@@ -202,7 +202,6 @@ def a_scene(**changes: Any) -> Scene:
     )
     scene = Scene(
         trace=read_trace("h200_gpt3xl_layer_train"),
-        program=program,
         costs=costs,
         switching=SwitchTable.uniform(3, host_call_ns=10, switching_ns=20),
         protocol=FREE,
@@ -223,9 +222,8 @@ def a_scene(**changes: Any) -> Scene:
     ],
 )
 def test_it_refuses_what_it_cannot_do(recording: str, protocol: Any, why: str) -> None:
-    program = Program.from_trace(read_trace(recording))
     with pytest.raises(NotApplicableError, match=why):
-        evaluator(a_scene(program=program, protocol=protocol))
+        evaluator(a_scene(trace=read_trace(recording), protocol=protocol))
 
 
 @pytest.mark.parametrize("launches", [(1, 0), (0, 2, 1), (0, 1, 0)])

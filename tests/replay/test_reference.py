@@ -8,22 +8,22 @@ from hypothesis import given
 
 from kdvfs_sim.core.switching import SwitchDraws
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.reference import reference_replay
 from kdvfs_sim.testing.strategies import Scene, scenes, single_stream, traces
-from tests.replay.replay_reference import reference_replay
 
 
 def check_against_reference(scene: Scene, draws: SwitchDraws | None = None) -> None:
     expected = reference_replay(scene.program, **scene.arguments, draws=draws)
     result = replay(scene.program, **scene.arguments, draws=draws)
-    assert result.timeline.start_ns.tolist() == expected.start
-    assert result.timeline.end_ns.tolist() == expected.end
+    assert result.timeline.start_ns.tolist() == expected.start_ns
+    assert result.timeline.end_ns.tolist() == expected.end_ns
     metrics = result.metrics
-    if math.isnan(expected.energy):
+    if math.isnan(expected.energy_j):
         assert metrics.energy_j is None
         assert metrics.energy_reason
     else:
         assert metrics.energy_j is not None
-        assert math.isclose(metrics.energy_j, expected.energy, rel_tol=1e-9, abs_tol=1e-18)
+        assert math.isclose(metrics.energy_j, expected.energy_j, rel_tol=1e-9, abs_tol=1e-18)
     assert metrics.n_switches == expected.n_switches
     assert ("requests_dropped" in metrics.flags) == expected.dropped
     assert ("periodic_not_settled" in metrics.flags) == (not expected.settled)

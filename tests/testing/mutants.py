@@ -94,7 +94,7 @@ class OneTooFar:
 
     def solve(self, problem: Problem, /, *, seed: int) -> Solution:
         solution = right(problem)
-        if solution.schedule is None:
+        if solution.schedule is None or problem.switching.switching_ns.max() >= 10**12:
             return solution
         chain = problem.chain
         beyond = ClockRequest(
@@ -566,7 +566,7 @@ class DrawsALatency(FineSwitching):
 
 def _with_n(cls: type, n: int) -> Any:
     made = cls()
-    made.n = n - 1  # the copy answers the next question as the original did the last
+    made.n = n
     return made
 
 

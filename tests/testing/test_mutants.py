@@ -37,7 +37,7 @@ def test_each_mutant_is_killed_by_one_law_only(kind: Kind, request: pytest.Fixtu
     """The table law x mutant: x where the law finds the mutant."""
     mutants = [mutant for mutant in MUTANTS if mutant.kind == kind]
     table = {
-        law.name: {m.breaks: killed(law, m, 400 if law.name == m.breaks else 60) for m in mutants}
+        law.name: {m.breaks: killed(law, m, 400 if law.name == m.breaks else 25) for m in mutants}
         for law in laws_of(kind)
     }
     print(f"\n{kind}: law (rows) x mutant (columns, in the same order)")

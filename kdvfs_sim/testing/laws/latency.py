@@ -14,6 +14,7 @@ from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.protocols import LatencyModel
 from kdvfs_sim.testing.domain import Point, declares_kinds, points, strangers
 from kdvfs_sim.testing.law import Raised, ask, assume, law, require
+from kdvfs_sim.testing.notation import same
 
 
 def duration(model: LatencyModel, kind: KernelKind, clocks: Clocks) -> float:
@@ -36,7 +37,7 @@ def same_answer_in_any_order(model: LatencyModel, case: tuple[Point, list[Point]
     for other in others:
         duration(model, *other)
     after = duration(model, *point)
-    require(before == after, f"{before!r} ns first, {after!r} ns when asked again")
+    require(same(before, after), f"{before!r} ns first, {after!r} ns when asked again")
 
 
 @law("latency", lambda model: st.tuples(strangers(model), points(model)))
@@ -52,7 +53,7 @@ def a_copy_answers_the_same(model: LatencyModel, point: Point) -> None:
     """The model can be sent to another process: pickled and loaded it gives the same answers."""
     copy: LatencyModel = sent(model)
     here, there = duration(model, *point), duration(copy, *point)
-    require(here == there, f"{here!r} ns here, {there!r} ns after pickling")
+    require(same(here, there), f"{here!r} ns here, {there!r} ns after pickling")
 
 
 def sent(model: Any) -> Any:

@@ -12,6 +12,7 @@ from kdvfs_sim.core.protocols import PowerModel
 from kdvfs_sim.testing.domain import Point, declares_kinds, points, strangers
 from kdvfs_sim.testing.law import ask, assume, law, require
 from kdvfs_sim.testing.laws.latency import require_unknown, sent
+from kdvfs_sim.testing.notation import same
 
 
 def watts(model: PowerModel, point: Point) -> tuple[float, float]:
@@ -48,7 +49,7 @@ def same_answer_in_any_order(model: PowerModel, case: tuple[Point, list[Point]])
     for other in others:
         watts(model, other)
     after = watts(model, point)
-    require(before == after, f"{before} W (busy, idle) first, {after} W when asked again")
+    require(same(before, after), f"{before} W (busy, idle) first, {after} W when asked again")
 
 
 @law("power", lambda model: st.tuples(strangers(model), points(model)))
@@ -64,4 +65,4 @@ def a_copy_answers_the_same(model: PowerModel, point: Point) -> None:
     """The model can be sent to another process: pickled and loaded it gives the same answers."""
     copy: PowerModel = sent(model)
     here, there = watts(model, point), watts(copy, point)
-    require(here == there, f"{here} W (busy, idle) here, {there} W after pickling")
+    require(same(here, there), f"{here} W (busy, idle) here, {there} W after pickling")

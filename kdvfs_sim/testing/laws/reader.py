@@ -95,7 +95,7 @@ def it_leaves_other_files_alone(reader: TraceReader, content: bytes) -> None:
             says = ask(reader.can_read, path)
         except Raised as raised:
             require(False, f"{content!r}: {raised}")
-        require(says is False, f"{content!r}: can_read returned {says!r}; False is right")
+        require(not says, f"{content!r}: can_read returned {says!r}; False is right")
 
 
 @law(
@@ -107,7 +107,7 @@ def a_file_is_known_by_its_content(reader: TraceReader, case: tuple[Source, str]
     source, name = case
     with file_of(reader, source) as plain, file_of(reader, source, name) as named:
         says = ask(reader.can_read, named)
-        require(says is True, f"can_read returned {says!r} for the same file named {name}")
+        require(bool(says), f"can_read returned {says!r} for the same file named {name}")
         require_same(read(reader, plain), read(reader, named), f"for the same file named {name}")
 
 

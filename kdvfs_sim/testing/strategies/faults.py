@@ -15,7 +15,7 @@ def device_faults(draw: st.DrawFn, *, max_faults: int = 3) -> tuple[DeviceFault,
     return tuple(
         DeviceFault(
             name=name,
-            from_call=draw(st.integers(0, 20)),
+            n_calls_before=draw(st.integers(0, 20)),
             n_calls=draw(st.none() | st.integers(1, 10)),
         )
         for name in names

@@ -1,12 +1,11 @@
 """A replay by stepping through every nanosecond: slow, and obvious enough to be believed.
 
-It shares with the replay only the compiled program. One device, the four protocols with the serial queue.
+It shares with the replay only the program. One device, the four protocols with the serial queue.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.costs import CostTable
@@ -15,8 +14,14 @@ from kdvfs_sim.core.switching import Boundary, SwitchDraws, SwitchProtocol, Swit
 from kdvfs_sim.replay.program import Program
 
 
+def known(time_ns: int | None) -> int:
+    """A time that has come."""
+    assert time_ns is not None
+    return time_ns
+
+
 @dataclass
-class Piece:
+class _Piece:
     """An operation in progress, or the part of it that passes before operation ``before`` may start."""
 
     op: int
@@ -26,7 +31,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Change:
+class _Change:
     issued: int
     stalls: int
     lands: int
@@ -36,22 +41,22 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Carry:
+class _Carry:
     row: int
     requested: int
-    change: Change | None = None
+    change: _Change | None = None
     returns: int = 0
     delays: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass
 class Outcome:
-    start: list[int]
-    end: list[int]
-    energy: float
+    start_ns: list[int]
+    end_ns: list[int]
+    energy_j: float
     n_switches: int
     dropped: bool
-    carry: Carry
+    carry: _Carry
     settled: bool = True
 
 
@@ -68,7 +73,7 @@ def reference_replay(
 ) -> Outcome:
     rows = [costs.index(r.clocks) for r in schedule.requests]
     first = rows[-1] if rows and boundary == "periodic" else costs.index(start)
-    carry = Carry(first, first)
+    carry = _Carry(first, first)
     for _ in range(8):
         outcome = Iteration(program, costs, switching, protocol, schedule, carry, draws).run()
         if boundary == "one-shot" or outcome.carry == carry:
@@ -85,7 +90,7 @@ class Iteration:
         switching: SwitchTable,
         protocol: SwitchProtocol,
         schedule: Schedule,
-        carry: Carry,
+        carry: _Carry,
         draws: SwitchDraws | None,
     ) -> None:
         self.draws, self.numbers = draws, []
@@ -99,7 +104,7 @@ class Iteration:
         )
         self.start: list[int | None] = [None] * n
         self.end: list[int | None] = [None] * n
-        self.running: list[Piece] = []
+        self.running: list[_Piece] = []
         self.passed: set[int] = set()
         self.h_reach: list[int | None] = [None] * len(host)
         self.h_start: list[int | None] = [None] * len(host)
@@ -184,9 +189,9 @@ class Iteration:
                 before, own = int(host.prev_any[i]), int(host.prev_own[i])
                 if (before >= 0 and self.h_end[before] is None) or (own >= 0 and self.h_end[own] is None):
                     continue
-                at = int(host.start_ns[i]) if before < 0 else self.h_end[before] + int(host.gap_ns[i])
+                at = int(host.start_ns[i]) if before < 0 else known(self.h_end[before]) + int(host.gap_ns[i])
                 if own >= 0:
-                    at = max(at, self.h_end[own])
+                    at = max(at, known(self.h_end[own]))
                 at += self.h_delay[i]
                 for delay in [d for d in self.delays if host.is_launch[i] and d[0] == host.thread[i]]:
                     if delay[1] < at:  # the first launch of the thread after that moment
@@ -202,7 +207,7 @@ class Iteration:
                 self.h_start[i] = at
                 acted = True
             if self.h_end[i] is None:
-                at = self.h_start[i] + int(host.length_ns[i])
+                at = known(self.h_start[i]) + int(host.length_ns[i])
                 if host.awaits[i] >= 0:
                     ended = self.end[host.awaits[i]]
                     if ended is None:
@@ -227,7 +232,7 @@ class Iteration:
             for o, on, lag in zip(p.wait_op, p.wait_on, p.wait_lag_ns, strict=True)
             if o == op
         ]
-        if any(self.end[on] is None or t < self.end[on] + lag for on, lag in anchors):
+        if any(self.end[on] is None or t < known(self.end[on]) + lag for on, lag in anchors):
             return False
         launch = int(p.launch[op])
         if launch >= 0:
@@ -248,15 +253,15 @@ class Iteration:
                 self.gated.add(op)
                 launch = int(self.p.launch[op])
                 if self.held.get(launch) == op:
-                    self.floor[op] = self.h_reach[launch] + int(self.p.launch_lag_ns[op])
+                    self.floor[op] = known(self.h_reach[launch]) + int(self.p.launch_lag_ns[op])
                 return True
             if self.closed or t < self.floor.get(op, t):
                 continue
             self.start[op] = t
-            self.running.append(Piece(op, int(self.p.duration_ns[op])))
+            self.running.append(_Piece(op, int(self.p.duration_ns[op])))
             for later in range(self.p.n_ops):
                 if self.p.previous[later] == op and self.p.overlap_ns[later] >= 0:
-                    self.running.append(Piece(op, int(self.p.overlap_ns[later]), before=later))
+                    self.running.append(_Piece(op, int(self.p.overlap_ns[later]), before=later))
             return True
         return False
 
@@ -281,7 +286,7 @@ class Iteration:
                 return False
         else:
             trigger = offset + (0 if self.protocol.anticipates else self.protocol.trigger_ns)
-            if self.start[op] is None or t < self.start[op] + trigger:
+            if self.start[op] is None or t < known(self.start[op]) + trigger:
                 return False
         self.ask(op, row, t)
         return True
@@ -294,14 +299,9 @@ class Iteration:
             takes = max(0, round(self.draws.factor[i] * takes) + int(self.draws.late_ns[i]))
         self.requested = row
         self.returns = t + call
-        self.change = Change(
-            t,
-            t + takes - min(takes, int(s.stall_ns[old, row])),
-            t + takes,
-            t + call,
-            row,
-            float(s.extra_energy_j[old, row]),
-        )
+        stalls = t + takes - min(takes, int(s.stall_ns[old, row]))
+        extra = float(s.extra_energy_j[old, row])
+        self.change = _Change(t, stalls, t + takes, t + call, row, extra)
         self.next += 1
         self.n_switches += 1
         done = t + max(call, takes)
@@ -381,23 +381,22 @@ class Iteration:
                 x.left -= 1
 
     def outcome(self, t: int) -> Outcome:
-        change = self.change
-        if change is not None:
-            change = Change(
-                change.issued - t,
-                change.stalls - t,
-                change.lands - t,
-                change.returns - t,
-                change.row,
-                change.extra,
-            )
-        carry = Carry(
+        c = self.change
+        if c is not None:
+            c = _Change(c.issued - t, c.stalls - t, c.lands - t, c.returns - t, c.row, c.extra)
+        carry = _Carry(
             self.row,
             self.requested,
-            change,
+            c,
             max(0, self.returns - t),
             tuple((thread, at - t, by) for thread, at, by in self.delays),
         )
         dropped = self.next < len(self.requests)
-        values: dict[str, Any] = {"start": self.start, "end": self.end, "energy": self.energy}
-        return Outcome(**values, n_switches=self.n_switches, dropped=dropped, carry=carry)
+        return Outcome(
+            start_ns=[known(time) for time in self.start],
+            end_ns=[known(time) for time in self.end],
+            energy_j=self.energy,
+            n_switches=self.n_switches,
+            dropped=dropped,
+            carry=carry,
+        )
