@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.switching import SwitchDraws
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import Scene, scenes, single_stream
 from tests.replay.test_fast import check_equal, crowded, evaluator, outcome
 from tests.replay.test_reference import check_against_reference
-from tests.strategies import Scene, scenes, single_stream
 
 
 @st.composite

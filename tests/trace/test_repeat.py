@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import replay
+from kdvfs_sim.testing.strategies import traces
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.repeat import repeated
 from kdvfs_sim.trace.table import Trace
-from tests.strategies import traces
 
 
 @given(traces(), st.integers(2, 4))
