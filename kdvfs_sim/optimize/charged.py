@@ -53,7 +53,7 @@ class Chase:
             return outcomes, bound
         within, beyond = self.frontier.sides(target)
         if within is not None and beyond is not None:
-            outcomes += splice(self.paths.place, within, beyond, target)
+            outcomes += splice(self.paths.place, within, beyond, target, bound * (1 + self.gap / 2))
         if isinstance(self.paths, OpenPaths) and not self._closed(outcomes, target, bound):
             found, proven = close(self.paths, target, gap=self.gap)
             outcomes += [] if found is None else [found]

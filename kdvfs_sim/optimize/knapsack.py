@@ -37,21 +37,22 @@ class Answer:
     bound: float
 
 
-def solve_knapsack(groups: Groups, target: Target) -> Answer:
-    """The best choice for every group; exact unless ``MAX_NODES`` splits were not enough."""
+def solve_knapsack(groups: Groups, target: Target, *, gap: float = EXACT) -> Answer:
+    """The best choice for every group, to within ``gap`` (relative) unless ``MAX_NODES`` splits were
+    not enough."""
     if not groups.allowed.any(axis=1).all():
         return Answer(outcomes=(), bound=np.inf)
-    root = explore(lambda a, b: weigh(groups, a, b), target)
+    root = explore(lambda a, b: weigh(groups, a, b), target, near=gap / 1000)
     found = [o for o in root.outcomes if target.allows(o)]
-    bound = _branch(groups, target, root, found)
+    bound = _branch(groups, target, root, found, gap)
     return Answer(outcomes=tuple(sorted(found, key=lambda o: target.value(*o[:2]))), bound=bound)
 
 
-def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]) -> float:
+def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome], gap: float) -> float:
     """Close and split until nothing open can beat ``found``, which grows; returns the bound."""
 
     def enough() -> float:
-        return min((target.value(*o[:2]) for o in found), default=np.inf) * (1 - EXACT)
+        return min((target.value(*o[:2]) for o in found), default=np.inf) * (1 - gap)
 
     nodes = [(root.bound(target), 0, groups, root)]
     proven = np.inf
@@ -59,7 +60,7 @@ def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]
         if not nodes or nodes[0][0] >= enough():
             break
         bound, _, node, frontier = heapq.heappop(nodes)
-        outcome, core_bound = _close(node, target, frontier)
+        outcome, core_bound = _close(node, target, frontier, gap)
         found.extend([] if outcome is None else [outcome])
         bound = max(bound, core_bound)
         halves = _split(node, target, frontier)
@@ -67,7 +68,7 @@ def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]
             proven = min(proven, bound)
             continue
         for k, half in enumerate(halves):
-            inside = explore(lambda a, b, half=half: weigh(half, a, b), target)
+            inside = explore(lambda a, b, half=half: weigh(half, a, b), target, near=gap / 1000)
             found.extend(o for o in inside.outcomes if target.allows(o))
             heapq.heappush(nodes, (max(bound, inside.bound(target)), 2 * n + k + 1, half, inside))
     return min(proven, *(node[0] for node in nodes), np.inf)
@@ -126,7 +127,7 @@ def _cheapest(
     return choice, value, total_ns, total_j
 
 
-def _close(groups: Groups, target: Target, frontier: Frontier) -> tuple[Outcome | None, float]:
+def _close(groups: Groups, target: Target, frontier: Frontier, gap: float) -> tuple[Outcome | None, float]:
     """Close the gap under the budget that binds; a product of time and energy gets no bound here."""
     by_time = bool(np.isfinite(target.max_time_ns))
     budget = target.max_time_ns if by_time else target.max_energy_j
@@ -135,7 +136,7 @@ def _close(groups: Groups, target: Target, frontier: Frontier) -> tuple[Outcome 
     time = groups.time_ns.astype(np.float64)
     cost, resource = (groups.energy_j, time) if by_time else (time, groups.energy_j)
     weight = _multiplier(frontier, budget, by_time=by_time)
-    choice, least = close_core(cost, resource, groups.allowed, budget, weight)
+    choice, least = close_core(cost, resource, groups.allowed, budget, weight, gap)
     bound = -np.inf if target.minimize in ("edp", "ed2p") else least if by_time else least / 1e9
     if choice is None:
         return None, bound
@@ -158,9 +159,10 @@ def _multiplier(frontier: Frontier, budget: float, *, by_time: bool) -> float:
 
 
 def close_core(
-    cost: Floats, resource: Floats, allowed: Bools, budget: float, weight: float
+    cost: Floats, resource: Floats, allowed: Bools, budget: float, weight: float, enough: float = EXACT
 ) -> tuple[Ints | None, float]:
-    """Least total cost with total resource within the budget, and a proven bound on it.
+    """Least total cost with total resource within the budget, and a proven bound on it, to within
+    ``enough`` (relative).
 
     Arrays are (groups, choices). ``weight`` is a Lagrange multiplier of the resource; any value
     of at least 0 is right, the best one is fast. The choice is None, and the bound infinite, if
@@ -176,10 +178,12 @@ def close_core(
     floor = float(weighed[rows, base].sum()) * (1 - ROUNDING) - weight * budget * (1 + ROUNDING)
 
     choice = base.copy()
-    gap = _repair_and_spend(loss, delta, slack, weight, choice)
+    tolerance = enough / 2 * abs(floor)
+    gap = _repair_and_spend(loss, delta, slack, weight, tolerance, choice)
     if gap == np.inf:
         return None, np.inf
-    tolerance = EXACT / 2 * abs(floor)
+    if gap <= tolerance:
+        return choice, floor
     proven = 0.0
     for reach in _reaches(loss, gap):
         core = np.flatnonzero((loss < reach).sum(axis=1) > 1)
@@ -205,7 +209,9 @@ def _reaches(loss: Floats, gap: float) -> list[float]:
 
 
 @compiled
-def _repair_and_spend(loss: Floats, delta: Floats, slack: float, weight: float, choice: Ints) -> float:
+def _repair_and_spend(
+    loss: Floats, delta: Floats, slack: float, weight: float, tolerance: float, choice: Ints
+) -> float:
     n_groups, n_choices = loss.shape
     lost = 0.0
     while slack < 0:  # over budget: the exchange that loses least per unit brought back
@@ -223,6 +229,8 @@ def _repair_and_spend(loss: Floats, delta: Floats, slack: float, weight: float, 
         slack += delta[best_g, choice[best_g]] - delta[best_g, best_c]
         choice[best_g] = best_c
     for _ in range(n_groups):  # within budget: the exchange that lowers the cost most
+        if lost + weight * slack <= tolerance:
+            break
         best, best_g, best_c = 0.0, -1, -1
         for g in range(n_groups):
             for c in range(n_choices):

@@ -16,20 +16,37 @@ from kdvfs_sim.optimize.target import Outcome, Target
 
 
 def splice(
-    place: Callable[[Outcome], Placed | None], within: Outcome, beyond: Outcome, target: Target
+    place: Callable[[Outcome], Placed | None],
+    within: Outcome,
+    beyond: Outcome,
+    target: Target,
+    enough: float,
 ) -> list[Outcome]:
-    """Joints within the budget, by bisection: with the beginning of ``within``, and with its end."""
-    found = []
+    """Joints within the budget, first with the beginning of ``within``, then with its end.
+
+    The cut is searched where the budget should be met if what is used were linear in it, and by
+    halving; ``enough``: a value of the objective with which the search may end.
+    """
+    by_time, n = target.max_time_ns < np.inf, len(within.choice)
+
+    def beyond_budget(o: Outcome) -> float:
+        return o.time_ns - target.max_time_ns if by_time else o.energy_j - target.max_energy_j
+
+    found: list[Outcome] = []
     for within_first in (True, False):
-        few, most = 0, len(within.choice)  # launches taken from ``within``
-        while most - few > 1:
-            middle = (few + most) // 2
-            joint = _joint(place, within, beyond, middle if within_first else middle - len(within.choice))
+        few, most = 0, n  # launches taken from ``within``
+        over, under = beyond_budget(beyond), beyond_budget(within)
+        halve = False
+        while most - few > 1 and not any(target.value(*o[:2]) <= enough for o in found):
+            share = 0.5 if halve or over <= under else over / (over - under)
+            middle = min(max(few + int(share * (most - few)) + 1, few + 1), most - 1)
+            halve = not halve
+            joint = _joint(place, within, beyond, middle if within_first else middle - n)
             if joint is not None and target.allows(joint):
-                most = middle
+                most, under = middle, beyond_budget(joint)
                 found.append(joint)
             else:
-                few = middle
+                few, over = middle, over if joint is None else beyond_budget(joint)
     return sorted(found, key=lambda o: target.value(o.time_ns, o.energy_j))[:3]
 
 
