@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kdvfs_hw.devices import open_emulated
+from kdvfs_hw.devices import OpenDevice, open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.emulator.sensors import Sensors
+from kdvfs_hw.guardian import preflight
 from kdvfs_hw.nvml_control import GuardedClockControl
 from kdvfs_hw.runs.plan import Plan, make_plan
 from kdvfs_hw.runs.record import Record
@@ -20,7 +21,7 @@ from kdvfs_hw.timing import ThreadedVirtualTime
 
 import kdvfs_sim.gpu
 from kdvfs_sim.core.clocks import AUTO, Clocks
-from kdvfs_sim.core.errors import KdvfsError
+from kdvfs_sim.core.errors import DeviceError, KdvfsError
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.trace.readers import read_trace
@@ -73,6 +74,15 @@ def alternating(lead_ns: int = 4_000_000, kernel_ns: int = 25_000_000) -> Schedu
     return Schedule(requests=requests, protocol="lookahead")
 
 
+def check_rights(opened: OpenDevice) -> None:
+    """The pre-flight of a controlled run, but for its last demand: wall time, for the guardian."""
+    try:
+        preflight(opened, opened.record_folder)
+    except DeviceError as error:
+        if "needs wall time" not in str(error):
+            raise
+
+
 class NoGuard:
     """Virtual time has no guardian process; nothing here outlives the test."""
 
@@ -98,6 +108,8 @@ class Bench:
     ) -> Outcome:
         with open_emulated(self.gpu) as opened:
             observing = settings.modes == ("observe",)
+            if not observing:
+                check_rights(opened)
             control = None if observing else GuardedClockControl(opened.device, NoGuard())
             before(self.gpu)
             work = emulated_workload(self.scene, self.gpu)

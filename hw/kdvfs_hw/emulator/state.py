@@ -214,7 +214,8 @@ class State:
             self.energy_j += landing.extra_energy_j
             lost = self.fault("lock_lost")
             if lost and isinstance(landing.value, int):
-                self._expect(Landing(self.t_ns + round(lost.value * 1e9), landing.domain, AUTO))
+                lost_ns = self.t_ns + round(lost.value * 1e9)
+                self._expect(Landing(lost_ns, landing.domain, AUTO, by_fault=True))
             if not isinstance(landing.value, int) and not any(
                 p.domain == landing.domain for p in self.pending
             ):

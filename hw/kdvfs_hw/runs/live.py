@@ -31,7 +31,7 @@ from kdvfs_hw.runs.verdict import (
 from kdvfs_hw.timing import begin, join
 from kdvfs_hw.workloads.base import Ticket, Workload
 from kdvfs_sim.core.clocks import AUTO, Clocks
-from kdvfs_sim.core.device import ClockControl
+from kdvfs_sim.core.device import ClockControl, ObservedClocks
 from kdvfs_sim.core.errors import DeviceError
 
 Todo: TypeAlias = deque["tuple[Ticket, int, Clocks] | None"]  # anchor, offset_ns, clocks; None ends it
@@ -50,14 +50,14 @@ _AHEAD: Final = 2
 class Change:
     """A request made live. ``latency_ns`` None: its clocks cannot be told from others, or were not seen.
 
-    ``missed``: it was waited for long enough, nothing is known to hold the clock down, and it never came.
+    ``problem``: what makes the block it belongs to void.
     """
 
     old: Clocks
     new: Clocks
     host_call_ns: int
     latency_ns: int | None
-    missed: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,16 +87,19 @@ class Director:
     observer: Observer
     control: ClockControl
     last: Clocks | None = None
+    landed: bool = False  # the last request was seen to be in force
     changes: list[Change] = field(default_factory=list)
 
     def request(self, clocks: Clocks) -> None:
         if clocks == self.last:
             return
+        problem = self._lost()
         old, self.last = self.last, clocks
         made = self.control.request_clocks(clocks)
         longest_ns = max(self.plan.switching_ns.values(), default=0)
         expected_ns = longest_ns if old is None else self.plan.switching_ns.get((old, clocks), longest_ns)
         landed_ns, missed = self._await(clocks, made.issued_ns, expected_ns)
+        self.landed = landed_ns is not None
         if old is not None:
             self.changes.append(
                 Change(
@@ -104,9 +107,23 @@ class Director:
                     new=clocks,
                     host_call_ns=made.returned_ns - made.issued_ns,
                     latency_ns=None if landed_ns is None else landed_ns - made.issued_ns,
-                    missed=missed,
+                    problem=problem or (f"clocks {clocks} were accepted but not reached" if missed else ""),
                 )
             )
+
+    def _lost(self) -> str:
+        """What became of the last request, if it was in force and no longer is."""
+        if not self.landed or self.last is None:
+            return ""
+        seen = self.observer.device.observed_clocks()
+        if seen.off_by_mhz(self.last) <= NEAR_MHZ or self._held_down(self.last, seen):
+            return ""
+        return f"clocks {self.last} were lost: read {seen}"
+
+    def _held_down(self, clocks: Clocks, seen: ObservedClocks) -> bool:
+        """Below a lock, by the power limit: a lock is an upper bound."""
+        below = clocks.sm_mhz is not AUTO and seen.sm_mhz < clocks.sm_mhz
+        return below and "sw_power_cap" in self.observer.device.throttle_reasons().reasons
 
     def _await(self, clocks: Clocks, issued_ns: int, expected_ns: int) -> tuple[int | None, bool]:
         """When the clocks were reached, in the middle between the last look that missed them and the first
@@ -131,10 +148,8 @@ class Director:
                 sharp = blur_ns <= max(4 * _POLL_NS, _BLUR * (seen.returned_ns - issued_ns))
                 return ((missed_ns + seen.returned_ns) // 2 if sharp else None), False
             missed_ns = seen.called_ns
-            late = device.time.now_ns() > issued_ns + expected_ns
-            below = clocks.sm_mhz is not AUTO and seen.sm_mhz < clocks.sm_mhz
-            if late and below and "sw_power_cap" in device.throttle_reasons().reasons:
-                return None, False  # the power limit holds the clock down: where the lock is cannot be seen
+            if device.time.now_ns() > issued_ns + expected_ns and self._held_down(clocks, seen):
+                return None, False  # where the lock is cannot be seen
             device.time.sleep_ns(_POLL_NS)
         return None, telling
 
@@ -188,7 +203,7 @@ def run_block(
     ends: list[tuple[int, int]] = []  # (host, gpu)
 
     def more() -> bool:
-        if any(change.missed for change in director.changes[n_before:]):
+        if any(change.problem for change in director.changes[n_before:]):
             return len(ends) < _SKIPPED + 2
         if len(ends) <= _SKIPPED + 3:
             return True
@@ -221,13 +236,13 @@ def run_block(
         step_s=tuple(np.diff([gpu_ns for _, gpu_ns in used]) * 1e-9),
         seen=seen,
         changes=tuple(director.changes[n_before:]),
-        void="; ".join([*seen.marks, *_missed(director.changes[n_before:])]),
+        void="; ".join([*seen.marks, *_problems(director.changes[n_before:])]),
     )
 
 
-def _missed(changes: list[Change]) -> list[str]:
-    never = [change for change in changes if change.missed]
-    return [f"clocks {never[0].new} were accepted but not reached, {len(never)} times"] if never else []
+def _problems(changes: list[Change]) -> list[str]:
+    found = [change.problem for change in changes if change.problem]
+    return [f"{found[0]} ({len(found)} of {len(changes)} requests)"] if found else []
 
 
 def _launch_pass(arm: Arm, workload: Workload, n_steps: int, todo: Todo | None) -> Ticket:
@@ -295,7 +310,7 @@ def live_round(
 def live_quantities(plan: Plan, blocks: list[Block]) -> list[Quantity]:
     """Latency of the changes, then time and energy of each arm's step."""
     found = []
-    changes = [change for block in blocks for change in block.changes]
+    changes = [change for block in blocks if not block.void for change in block.changes]
     pairs = [(c.latency_ns, plan.switching_ns.get((c.old, c.new))) for c in changes]
     seen = [(latency, expected) for latency, expected in pairs if latency is not None and expected]
     if seen:

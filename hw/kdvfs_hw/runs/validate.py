@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kdvfs_hw.measure.loop import Reading, measure, settle
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.measure.statistics import MIN_READINGS
-from kdvfs_hw.runs.isolated import Readings, isolated_quantities, isolated_round
+from kdvfs_hw.runs.isolated import Readings, isolated_quantities, isolated_round, why_void
 from kdvfs_hw.runs.live import Block, Director, choose, live_quantities, live_round
 from kdvfs_hw.runs.plan import Plan, check_fits
 from kdvfs_hw.runs.record import COSTS, Record
@@ -109,6 +109,7 @@ def _rounds(
                 if control is not None:
                     control.request_clocks(AUTO_CLOCKS)
                 reading = measure(workload, None, observer, seconds=settings.seconds)
+                reading = replace(reading, void=why_void(reading.seen, AUTO_CLOCKS))
                 steps.append(reading)
                 record.add("step", **reading.to_json())
             if control is not None and director is not None and "isolated" in settings.modes:
@@ -144,6 +145,7 @@ def _rounds(
                 break
         record.add("overhead", **observer.overhead.to_json())
     void = [r.void for each in readings.values() for r in each if r.void]
+    void += [reading.void for reading in steps if reading.void]
     void += [block.void for block in blocks if block.void]
     n_made = sum(map(len, readings.values())) + len(blocks) + len(steps)
     record.table(COSTS, COST_COLUMNS, cost_rows(readings))
@@ -163,8 +165,9 @@ def _quantities(
 ) -> Iterator[Quantity]:
     base = plan.arms[0]
     if "observe" in settings.modes:
-        times = [reading.time_s * n_per_pass for reading in steps]
-        energies = [e * n_per_pass for reading in steps if (e := reading.energy_j) is not None]
+        good = [reading for reading in steps if not reading.void]
+        times = [reading.time_s * n_per_pass for reading in good]
+        energies = [e * n_per_pass for reading in good if (e := reading.energy_j) is not None]
         yield quantity("step at auto", "time", "s", base.time_s, times, TIME_TOLERANCE)
         yield quantity("step at auto", "energy", "J", base.energy_j, energies, ENERGY_TOLERANCE)
     if "isolated" in settings.modes:
