@@ -44,6 +44,11 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.requests)
 
+    @property
+    def is_static(self) -> bool:
+        """One setting for everything."""
+        return len(self) == 1 and self.requests[0].launch == 0 and self.requests[0].offset_ns == 0
+
     def normalized(self) -> Schedule:
         """The same schedule without requests that ask for the clocks already requested."""
         kept: list[ClockRequest] = []

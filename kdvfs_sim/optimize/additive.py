@@ -44,6 +44,16 @@ class Cells(NamedTuple):
     idle_w: Floats  # (C,)
     allowed: Bools  # (n, C)
 
+    def first(self, n: int) -> Cells:
+        """The first ``n`` launches."""
+        return self._replace(
+            kind=self.kind[:n],
+            duration_ns=self.duration_ns[:n],
+            gap_ns=self.gap_ns[:n],
+            floor_ns=self.floor_ns[:n],
+            allowed=self.allowed[:n],
+        )
+
     def only(self, allowed: Bools) -> Cells:
         """The same cells with fewer clocks allowed."""
         return self._replace(allowed=self.allowed & allowed)

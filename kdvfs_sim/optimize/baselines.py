@@ -25,7 +25,7 @@ class Judged(NamedTuple):
     @property
     def name(self) -> str:
         requests = self.schedule.requests
-        return str(requests[0].clocks) if len(requests) == 1 else f"{len(requests)} requests"
+        return str(requests[0].clocks) if self.schedule.is_static else f"{len(requests)} requests"
 
 
 def judge(problem: Problem, schedule: Schedule) -> Judged | None:

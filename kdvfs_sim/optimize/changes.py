@@ -82,12 +82,13 @@ class Model(NamedTuple):
 
 def model_of(
     cells: Cells,
+    may_change: Bools,
+    *,
     protocol: SwitchProtocol,
     switching: SwitchTable,
     boundary: Boundary,
     rows: Ints,
     requestable: Bools,
-    may_change: Bools,
 ) -> Model:
     """A chain under a protocol that charges its changes.
 
@@ -246,29 +247,29 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     stopped_ns = starts[m] + elapsed_ns - starts[i]
     energy_j = runs.energy_j[a, m] - runs.energy_j[a, i] + rules.extra_j[a, b]
     frozen_ns = rules.stall_ns[a, b]
-    k = m % n
-    busy_ns = launch_ns(cells, k, a) if elapsed_ns > 0 else 0
-    gap_ns = gap_after(cells, k, busy_ns)
     time_ns = stopped_ns
-    if elapsed_ns > 0 and elapsed_ns >= busy_ns:  # in the gap after launch m
-        if not cells.allowed[k, a]:
+    while elapsed_ns > 0 or frozen_ns > 0:
+        k = m % n
+        if m == runs.start_ns.shape[1] - 1 or not cells.allowed[k, a]:
             return -1, 0, 0.0
-        energy_j += cells.power_w[cells.kind[k], a] * busy_ns * 1e-9
-        if elapsed_ns > busy_ns:
-            energy_j += cells.idle_w[a] * (elapsed_ns - busy_ns) * 1e-9
-        rest_ns = busy_ns + gap_ns - elapsed_ns
+        busy_ns = launch_ns(cells, k, a)
+        if elapsed_ns < busy_ns:
+            break
+        # In the gap after launch m; a launch that takes no time does not wait for the landing either.
+        rest_ns = busy_ns + gap_after(cells, k, busy_ns) - elapsed_ns
         old_ns = min(frozen_ns, rest_ns)
-        if old_ns > 0:
-            energy_j += cells.idle_w[a] * old_ns * 1e-9
+        energy_j += cells.power_w[cells.kind[k], a] * busy_ns * 1e-9
+        if elapsed_ns - busy_ns + old_ns > 0:
+            energy_j += cells.idle_w[a] * (elapsed_ns - busy_ns + old_ns) * 1e-9
         if rest_ns > old_ns:
             energy_j += cells.idle_w[b] * (rest_ns - old_ns) * 1e-9
         time_ns += rest_ns
         frozen_ns -= old_ns
         elapsed_ns = 0
         m += 1
-        k = m % n
     if elapsed_ns > 0 or frozen_ns > 0:  # inside launch m, or it starts while the change is landing
-        if m >= runs.start_ns.shape[1] - 1 or not (cells.allowed[k, a] and cells.allowed[k, b]):
+        k = m % n
+        if not cells.allowed[k, b]:
             return -1, 0, 0.0
         kind = cells.kind[k]
         whole_ns = launch_ns(cells, k, a)

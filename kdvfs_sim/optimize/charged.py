@@ -11,56 +11,58 @@ time, and searched by ``descent``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, group_launches
+from kdvfs_sim.optimize.blocks import LONG, LongPaths, reach_of
 from kdvfs_sim.optimize.changes import Model, model_of
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack
 from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
-from kdvfs_sim.optimize.placement import place
+from kdvfs_sim.optimize.splice import splice
 from kdvfs_sim.optimize.target import Outcome, Target
 
-COARSE = 24  # clocks that a first look at the multiplier makes do with
-NEAR = 1e-6  # relative: where the multiplier is taken to be found
+COARSE = 24  # clocks, and
+SHORT = 20_000  # launches that a first look at the multiplier makes do with
+NEAR = 1e-4  # relative: where that look takes the multiplier to be found
 N_STARTS = 3  # choices of the free problem that a descent starts from
 
 
 @dataclass(kw_only=True, eq=False)
 class Chase:
-    """A model being explored; what is known of it is kept while the budget is tightened."""
+    """An oracle being explored; what is known of it is kept while the budget is tightened."""
 
-    model: Model
-    start: int
+    paths: OpenPaths | ClosedPaths | LongPaths
     gap: float
     seeds: tuple[Weights, ...] = ()
     frontier: Frontier = field(default_factory=Frontier)
 
-    def __post_init__(self) -> None:
-        periodic = self.model.rules.periodic
-        self.paths: OpenPaths | ClosedPaths = (
-            ClosedPaths(model=self.model) if periodic else OpenPaths(model=self.model, start=self.start)
-        )
-
     def solve(self, target: Target) -> tuple[list[Outcome], float]:
         """Outcomes on both sides of the budget, and a bound that no outcome takes part in."""
-        near = min(NEAR, self.gap)
+        near = self.gap / 10
         explore(self.paths, target, frontier=self.frontier, near=near, gap=self.gap, seeds=self.seeds)
-        bound = self.frontier.bound(target)
-        best = self.frontier.best(target)
-        closed = best is not None and target.value(best.time_ns, best.energy_j) <= bound * (1 + self.gap)
-        outcomes = list(self.frontier.outcomes)
-        if isinstance(self.paths, OpenPaths) and not closed and target.binds and np.isfinite(bound):
+        outcomes, bound = list(self.frontier.outcomes), self.frontier.bound(target)
+        if not target.binds or not np.isfinite(bound) or self._closed(outcomes, target, bound):
+            return outcomes, bound
+        within, beyond = self.frontier.sides(target)
+        if within is not None and beyond is not None:
+            outcomes += splice(self.paths.place, within, beyond, target)
+        if isinstance(self.paths, OpenPaths) and not self._closed(outcomes, target, bound):
             found, proven = close(self.paths, target, gap=self.gap)
             outcomes += [] if found is None else [found]
             bound = max(bound, proven)
         return outcomes, bound
+
+    def _closed(self, outcomes: list[Outcome], target: Target, bound: float) -> bool:
+        values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))
+        return min(values, default=np.inf) <= bound * (1 + self.gap)
 
 
 class Charged:
@@ -69,35 +71,33 @@ class Charged:
     def __init__(self, problem: Problem, restrict: Callable[[Cells, Ints], Cells], gap: float) -> None:
         self._problem, self._restrict, self._gap = problem, restrict, gap
         costs = problem.costs
-        start = costs.auto if problem.start is None else problem.start
-        self._rows = np.flatnonzero(costs.requestable | (np.arange(costs.n_clocks) == start))
-        self._start = int(np.searchsorted(self._rows, start))
+        self._start = costs.auto if problem.start is None else problem.start
+        self._rows = np.flatnonzero(costs.requestable | (np.arange(costs.n_clocks) == self._start))
         self._group = group_launches(problem.chain, problem.granularity)
         self._begins: Bools = np.diff(self._group, prepend=-1) != 0
         self._target = Target.of(problem.objective)
-        relaxed = self._model(self._rows, at_least=True)
-        chase = Chase(model=relaxed, start=self._start, gap=gap, seeds=self._seeds(self._target))
+        relaxed = self._paths(self._rows, at_least=True)
+        chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
         self._chase = chase
-        predicted = self._model(self._rows, at_least=False)
-        if not _alike(relaxed, predicted, gap):
-            seeds = chase.frontier.tightest(self._target)
-            self._chase = Chase(model=predicted, start=self._start, gap=gap, seeds=seeds)
-            self._outcomes = []
+        if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
+            predicted = self._paths(self._rows, at_least=False)
+            assert not isinstance(predicted, LongPaths)
+            if not _alike(relaxed.model, predicted.model, gap):
+                self._chase = Chase(paths=predicted, gap=gap, seeds=chase.frontier.tightest(self._target))
+                self._outcomes = []
 
     def outcomes(self, target: Target) -> list[Outcome]:
         """What is predicted near a budget, on both sides of it."""
         if target != self._target or not self._outcomes:
             self._outcomes, _ = self._chase.solve(target)
             self._target = target
-        comes_back = self._begins.sum() > self._group.max(initial=0) + 1
-        return self._descents(target) if comes_back else self._outcomes
+        return self._descents(target) if self._comes_back else self._outcomes
 
     def schedule(self, outcome: Outcome) -> Schedule | None:
         """The requests that bring an outcome about."""
-        model, problem = self._chase.model, self._problem
-        begin = outcome.begin if model.rules.periodic and outcome.begin is not None else (0, self._start)
-        placed = place(model, outcome.choice, begin)
+        problem = self._problem
+        placed = self._chase.paths.place(outcome)
         if placed is None:
             return None
         return placed.schedule(
@@ -108,41 +108,72 @@ class Charged:
             device=problem.chain.device,
         )
 
-    def _model(self, rows: Ints, *, at_least: bool) -> Model:
-        problem = self._problem
+    @property
+    def _comes_back(self) -> bool:
+        """Do launches that share a choice lie apart?"""
+        return bool(self._begins.sum() > self._group.max(initial=0) + 1)
+
+    def _paths(
+        self, rows: Ints, *, at_least: bool, n_launches: int | None = None
+    ) -> OpenPaths | ClosedPaths | LongPaths:
+        """The schedules of the first launches of the chain, of all unless said otherwise."""
+        problem, part = self._problem, slice(n_launches)
         cells = self._restrict(cells_of(problem.chain, problem.costs, rows, at_least=at_least), rows)
-        requestable = problem.costs.requestable[rows]
-        return model_of(
-            cells, problem.protocol, problem.switching, problem.boundary, rows, requestable, self._begins
+        cells = cells.first(len(problem.chain) if n_launches is None else n_launches)
+        start = int(np.searchsorted(rows, self._start))
+        build = partial(
+            model_of,
+            protocol=problem.protocol,
+            switching=problem.switching,
+            boundary=problem.boundary,
+            rows=rows,
+            requestable=problem.costs.requestable[rows],
         )
+        if problem.boundary == "periodic":
+            return ClosedPaths(model=build(cells, self._begins[part]))
+        if cells.allowed.size > LONG and not self._comes_back:
+            longest = max(problem.switching.switching_ns.max(), problem.switching.host_call_ns.max())
+            reach = reach_of(cells, int(longest) + problem.protocol.trigger_ns)
+            if reach < len(cells.kind) // 4:
+                return LongPaths(
+                    cells=cells, may_change=self._begins[part], build=build, start=start, reach=reach
+                )
+        return OpenPaths(model=build(cells, self._begins[part]), start=start)
 
     def _seeds(self, target: Target) -> tuple[Weights, ...]:
-        """The weights that matter with few clocks: those of all are near."""
-        step = len(self._rows) // COARSE
-        if step < 2:
+        """The weights that matter with few clocks, or few launches: those of all are near."""
+        n = len(self._problem.chain)
+        step = max(1, len(self._rows) // COARSE)
+        kept = (np.arange(len(self._rows)) % step == step // 2) | (self._rows == self._start)
+        if (step == 1 and n <= 2 * SHORT) or not target.binds:
             return ()
-        kept = np.arange(len(self._rows)) % step == step // 2
-        kept[self._start] = True
-        start = int(kept[: self._start].sum())
-        chase = Chase(model=self._model(self._rows[kept], at_least=True), start=start, gap=self._gap)
-        explore(chase.paths, target, frontier=chase.frontier, near=NEAR, gap=self._gap)
-        return chase.frontier.tightest(target)
+        if n > 2 * SHORT:
+            duration_ns = self._problem.chain.duration_ns
+            share = float(duration_ns[:SHORT].sum() / duration_ns.sum())
+            target = replace(
+                target, max_time_ns=target.max_time_ns * share, max_energy_j=target.max_energy_j * share
+            )
+        paths = self._paths(self._rows[kept], at_least=True, n_launches=min(n, SHORT) if n > 2 * SHORT else n)
+        frontier = explore(paths, target, near=NEAR, gap=self._gap)
+        return frontier.tightest(target)
 
     def _descents(self, target: Target) -> list[Outcome]:
         """From choices of the free problem, and from the best without any change."""
-        model = self._chase.model
+        paths = self._chase.paths
+        assert not isinstance(paths, LongPaths)
+        model, start = paths.model, int(np.searchsorted(self._rows, self._start))
         free = solve_knapsack(fold(model.cells, self._group), target).outcomes[:N_STARTS]
         found = []
         for outcome in free:
             clocks = outcome.choice
             for weights in self._chase.frontier.tightest(target):
-                clocks, outcome = descend(model, self._group, self._start, clocks, weighed(*weights))
+                clocks, outcome = descend(model, self._group, start, clocks, weighed(*weights))
                 found.append(outcome)
-            found.append(descend(model, self._group, self._start, clocks, objective(target))[1])
+            found.append(descend(model, self._group, start, clocks, objective(target))[1])
         n_groups = int(self._group.max(initial=0)) + 1
         for c in _unchanged(model, target):
             clocks = np.full(n_groups, c, dtype=np.int64)
-            found.append(descend(model, self._group, self._start, clocks, objective(target))[1])
+            found.append(descend(model, self._group, start, clocks, objective(target))[1])
         return found
 
 

@@ -20,7 +20,7 @@ from kdvfs_sim.optimize.target import Outcome, Target
 MAX_TREES = 6
 MAX_LABELS = 300_000
 WIDTH = 200
-REACHES = tuple(1e-6 * 3.0**k for k in range(14))
+STEPS = 40  # the first reaches a tenth of the gap asked for, each further one three times as far
 
 
 def close(paths: OpenPaths, target: Target, *, gap: float) -> tuple[Outcome | None, float]:
@@ -37,7 +37,8 @@ def close(paths: OpenPaths, target: Target, *, gap: float) -> tuple[Outcome | No
     root = float((trees.value[:, 0, paths.start] - trees.weight * budget).max()) * (1 - ROUNDING)
     proven = root
     unit = 1.0 if by_time else 1e9
-    for reach in REACHES:
+    for step in range(STEPS):
+        reach = gap / 10 * 3.0**step
         search = Search(by_time, budget, min(reach / 10, gap / 2) * root, WIDTH, MAX_LABELS, paths.start)
         result = search_labels(paths.model, trees, search, root * (1 + reach))
         proven = max(proven, result.proven)

@@ -106,13 +106,13 @@ def _run(model: Model, choice: Ints, start: int, requests: Ints) -> tuple[int, f
     """Time in ns, -1 if it is not allowed, and energy of a choice."""
     n = len(choice)
     if not model.rules.periodic:
-        _, _, time_ns, energy_j, _ = walk(model, choice, 0, start, requests)
+        _, _, time_ns, energy_j, _ = walk(model, choice, 0, start, n, requests)
         return time_ns, energy_j
     i, c = 0, choice[n - 1]
     time_ns, energy_j = 0, 0.0
     for _ in range(LAPS):
         first, clock = i, c
-        arrival, c, time_ns, energy_j, _ = walk(model, choice, i, c, requests)
+        arrival, c, time_ns, energy_j, _ = walk(model, choice, i, c, n, requests)
         if time_ns < 0:
             break
         i = arrival - n

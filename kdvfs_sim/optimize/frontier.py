@@ -10,7 +10,8 @@ vertex of the hull, which is attained, and the bound is tight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -23,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 Weights: TypeAlias = tuple[float, float]  # of energy in J, and of time in ns
 
 ROUNDING = 1e-11  # relative: more than the sums in an oracle's value are off by
+MAX_OUTWARD = 6  # calls to find both sides of a budget, before the extremes are asked for
 FASTEST, CHEAPEST = (0.0, 1.0), (1.0, 0.0)  # the extreme weights
 
 
@@ -61,6 +63,13 @@ class Frontier:
         """The best outcome within the budget."""
         kept = [o for o in self.outcomes if target.allows(o)]
         return min(kept, key=lambda o: (target.value(o.time_ns, o.energy_j), o.time_ns), default=None)
+
+    def sides(self, target: Target) -> tuple[Outcome | None, Outcome | None]:
+        """The outcomes next to a budget that binds: the best within it, and the nearest beyond."""
+        by_time = target.max_time_ns < np.inf
+        beyond = [o for o in self.outcomes if not target.allows(o)]
+        nearest = min(beyond, key=lambda o: o.time_ns if by_time else o.energy_j, default=None)
+        return self.best(target), nearest
 
     def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
         """The outcomes next to a time: the last one within it, the first one beyond."""
@@ -116,6 +125,27 @@ class Frontier:
         return float(time_ns[best]), values[best]
 
 
+def _bracket(
+    ask: Callable[[float, float], Outcome | None], budget_ns: float, time_weights: list[float]
+) -> None:
+    """Ask for some weights of time, and for further ones until outcomes lie on both sides of a budget,
+    or it takes too long. Time falls about linearly with the logarithm of its weight."""
+    met: list[tuple[float, float]] = []  # time beyond the budget, logarithm of the weight
+    while time_weights and len(met) < MAX_OUTWARD:
+        time_weight = time_weights.pop(0)
+        outcome = ask(1.0, time_weight)
+        if outcome is None or time_weight <= 0:
+            return
+        met.append((outcome.time_ns - budget_ns, math.log(time_weight)))
+        sides = {over_ns > 0 for over_ns, _ in met}
+        if not time_weights and len(sides) == 1:  # go on from the weight furthest in the right direction
+            met.sort(key=lambda one: one[1], reverse=met[0][0] > 0)
+            (over_ns, log_weight), (other_ns, other) = met[0], met[min(1, len(met) - 1)]
+            step = 1.5 * over_ns * (log_weight - other) / (other_ns - over_ns) if other_ns != over_ns else 0.5
+            outward = math.copysign(min(max(abs(step), 0.02), 1.0), over_ns)
+            time_weights = [math.exp(log_weight + outward)]
+
+
 def explore(
     oracle: Oracle,
     target: Target,
@@ -145,9 +175,8 @@ def explore(
         return outcome
 
     only_time_binds = target.minimize == "energy" and target.max_energy_j == np.inf
-    for weights in seeds if only_time_binds else ():
-        if weights not in asked:
-            ask(*weights)
+    if seeds and only_time_binds:
+        _bracket(ask, target.max_time_ns, [time_weight for _, time_weight in seeds])
     if FASTEST not in asked and not (only_time_binds and frontier.best(target)):
         ask(*FASTEST)
     if frontier.least_time_ns > target.max_time_ns or not frontier.outcomes:
@@ -174,6 +203,7 @@ def explore(
         if mixed_j - frontier.envelope(time_ns) <= near * mixed_j:
             break
         found = ask(1.0, slope)
-        if found is None or found.time_ns in (left.time_ns, right.time_ns):
+        reached = left.energy_j + slope * left.time_ns
+        if found is None or found.energy_j + slope * found.time_ns >= reached * (1 - ROUNDING):
             break
     return frontier

@@ -159,7 +159,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
                     if rules.anticipates:
                         landing = first_at_or_after(starts, i, starts[i] + order.work_ns[c, s_target])
                         stop = first_at_or_after(starts, landing, starts[i + 1] + order.work_ns[c, s_target])
-                        stop = min(stop, n + 1)
+                        stop = min(max(stop, i + 2), n + 1)
                         if i == 0 and rules.at_once:
                             landing -= 1  # stands for a request made at once
                     elif rules.drains:

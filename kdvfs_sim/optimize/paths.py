@@ -19,6 +19,7 @@ import numpy as np
 from kdvfs_sim.optimize.additive import Floats
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import ROUNDING
+from kdvfs_sim.optimize.placement import Placed, place
 from kdvfs_sim.optimize.sweep import Plan, new_plan, sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 
@@ -59,6 +60,10 @@ class OpenPaths:
         _, _, time_ns, energy_j = trace(self.model, plan, 0, self.start, choice)
         outcome = Outcome(time_ns, energy_j, choice, (0, self.start))
         return float(value[0, self.start]) * (1 - ROUNDING), outcome
+
+    def place(self, outcome: Outcome) -> Placed | None:
+        """The requests that bring an outcome about."""
+        return place(self.model, outcome.choice, (0, self.start))
 
 
 @dataclass(kw_only=True)
@@ -115,6 +120,10 @@ class ClosedPaths:
         if best is None:  # the best plan goes round in several iterations
             best = self._unchanged(energy_weight, time_weight)
         return bound * (1 - ROUNDING), best
+
+    def place(self, outcome: Outcome) -> Placed | None:
+        """The requests that bring an outcome about."""
+        return None if outcome.begin is None else place(self.model, outcome.choice, outcome.begin)
 
     def _fixed_point(self, state: tuple[int, int]) -> Outcome | None:
         """Follow the plan, iteration after iteration, to a state that it brings back."""

@@ -56,12 +56,12 @@ def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
     n = len(choice)
     requests = np.empty((2 * n + 1, 3), dtype=np.int64)
     if not model.rules.periodic:
-        _, _, time_ns, energy_j, used = walk(model, choice, *begin, requests)
+        _, _, time_ns, energy_j, used = walk(model, choice, *begin, n, requests)
         kept = requests[:used] if used else np.array([[0, 0, begin[1]]])
         return Placed(requests=kept.copy(), time_ns=time_ns, energy_j=energy_j) if time_ns >= 0 else None
     state, settled = begin, False
     for _ in range(MAX_LAPS):
-        arrival, clock, time_ns, energy_j, used = walk(model, choice, *state, requests)
+        arrival, clock, time_ns, energy_j, used = walk(model, choice, *state, n, requests)
         if time_ns < 0:
             return None
         settled = state == (arrival - n, clock)
@@ -76,16 +76,16 @@ def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
 
 @compiled
 def walk(
-    model: Model, choice: Ints, i: int, c: int, requests: npt.NDArray[np.int64]
+    model: Model, choice: Ints, i: int, c: int, stop: int, requests: npt.NDArray[np.int64]
 ) -> tuple[int, int, int, float, int]:
-    """From a state to the end of its iteration: (arrival, clock, ns, J, number of requests).
+    """From a state to boundary ``stop`` or beyond: (arrival, clock, ns, J, number of requests).
 
     Time -1 if a launch would run under clocks that it does not allow.
     """
     n = len(choice)
     runs, rules = model.runs, model.rules
     total_ns, total_j, used = 0, 0.0, 0
-    while i < n:
+    while i < stop:
         starts = runs.start_ns[c]
         limit = i + n if rules.periodic else n
         wanted = _next_wanted(model, choice, i, c)
@@ -109,7 +109,7 @@ def walk(
             used += 1
             c = b
         else:
-            arrival = min(max(wanted, i + 1), n)
+            arrival = min(max(wanted, i + 1), stop)
             if runs.barred[c, arrival] != runs.barred[c, i]:
                 return i, c, -1, 0.0, used
             time_ns = starts[arrival] - starts[i]

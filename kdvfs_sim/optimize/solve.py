@@ -24,6 +24,7 @@ from kdvfs_sim.optimize.target import Outcome, Target
 GAP = 1e-4  # relative: how far from its bound an answer may stay
 CLOSED = 1e-9  # relative: the gap below which an answer is called optimal
 N_JUDGED = 12  # outcomes placed and judged a round
+LONG = 100_000  # launches from which on fewer are judged
 N_BEYOND = 3  # of them beyond the budget, to be mixed over iterations
 N_REPAIRS = 6  # rounds of tightening the budget when the judge finds it broken
 
@@ -105,7 +106,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
     schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
     notes = [answer.message] if len(schedules) > 1 else []
-    if all(len(schedule) == 1 for schedule in schedules):
+    if all(schedule.is_static for schedule in schedules):
         kind = "static" if answer.alternate is None else "static-mix"
         notes = [f"switching does not pay; {kind}: {answer.message}"]
     if not problem.chain.additive:
@@ -125,10 +126,11 @@ def _judged(problem: Problem, method: Method) -> list[Judged]:
     for _ in range(N_REPAIRS):
         broken: Judged | None = None
         outcomes = sorted(method.outcomes(target), key=lambda o: target.value(*o[:2]))
-        within = [o for o in outcomes if target.allows(o)][:N_JUDGED]
+        n_judged = max(2, min(N_JUDGED, N_JUDGED * LONG // len(problem.chain)))
+        within = [o for o in outcomes if target.allows(o)][:n_judged]
         beyond = [o for o in outcomes if not target.allows(o)]
         beyond.sort(key=lambda o: (o.time_ns, o.energy_j))
-        for outcome in (*within, *beyond[:N_BEYOND]):
+        for outcome in (*within, *beyond[: N_BEYOND if problem.boundary == "periodic" else 0]):
             schedule = method.schedule(outcome)
             judged = None if schedule is None else judge(problem, schedule)
             if judged is None:

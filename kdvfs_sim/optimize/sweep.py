@@ -1,9 +1,10 @@
 """One backward sweep of the dynamic programme: the least weighted cost from every state on.
 
 Exact, and arranged for speed. The changes from one state are looked at in the order in which they
-land; a lower bound that costs a few loads (the weighted sum of running on until then, and the best
-that any clocks can do from there) dismisses most launches with all the targets that land in them,
-then most targets. Only what passes is priced by ``changes``, and that price counts.
+land; each is bounded from below at the cost of a few loads: running on until then, what is left of
+the launch it lands in, and the best that can follow. The one with the lowest bound is priced by
+``changes``, and that price counts; another only if its bound is below that price, which is rare:
+it leaves out little more than what stalls.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
-from kdvfs_sim.optimize.changes import AT_ONCE, Model, Order, change
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
 
 STAY = -1
 
@@ -35,15 +36,15 @@ class Table(NamedTuple):
     time_weight: float
     value: Floats  # (boundaries, C): the least cost from a state on
     staying: Floats  # (C,): the same at the boundary in work, if the next launch runs unchanged
-    run: Floats  # (C, boundaries): weighted sums of running under one request from the first launch
-    front: Floats  # (boundaries,): the least value at a boundary
-    least: Floats  # (boundaries,): the cheapest that the launch after it and its gap can be
-    first: Ints  # (C,): where the nearest target of a source last landed
-    last: Ints  # (C,): and the furthest
-    price: Floats  # (C, C): drain: weighted cost of the pause
-    busy: Floats  # (n, C): weighted cost of a launch without its gap
+    price: Floats  # (C, C): what a change costs by itself: under drain the pause, else its energy
     cheapest: Floats  # (C,): the least of a row of ``price``
-    nanosecond: float  # the most that one nanosecond can cost: what rounding can hide
+    run: Floats  # (C, boundaries): weighted sums of running under one request from the first launch
+    rate: Floats  # (K, C): weighted cost of a nanosecond of a kind
+    idle: Floats  # (C,): weighted cost of an idle nanosecond
+    hidden: float  # what rounding can hide of a launch that starts while a change is landing
+    first: Ints  # (C,): where the nearest target of a source last landed
+    reached: Floats  # (C,): the least cost by a change, for the boundary in work
+    ranked: npt.NDArray[np.int16]  # (boundaries, C): clocks by ascending value; lookahead
 
 
 def new_plan(model: Model) -> Plan:
@@ -53,18 +54,17 @@ def new_plan(model: Model) -> Plan:
 
 @compiled
 def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan) -> None:
-    """Fill ``value[i, c]`` for the boundaries of the first iteration, from the last to the first.
+    """Fill ``value[i, c]`` for the boundaries that the plan has, from the last to the first.
 
-    ``value`` has one row a boundary of the runs; the rows from n on are given: zeros at the end,
-    or what is assumed of the next iteration. What cannot be completed is infinite.
+    ``value`` has one row a boundary of the runs; the rows beyond the plan's are given: zeros at the
+    end, or what follows, or is assumed to. What cannot be completed is infinite.
     """
     cells, rules = model.cells, model.rules
-    n, n_clocks = cells.allowed.shape
+    n, n_clocks = plan.target.shape
     table = _prepare(model, energy_weight, time_weight, value)
-    if not rules.drains:
-        for i in range(n, value.shape[0]):
-            table.front[i] = _least(value[i])
     staying = table.staying
+    for i in range(n, value.shape[0] if rules.anticipates else n):
+        table.ranked[i] = np.argsort(value[i])
     for i in range(n - 1, -1, -1):
         for c in range(n_clocks):
             staying[c] = np.inf
@@ -77,38 +77,35 @@ def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats,
         if rules.drains:
             if rules.may_change[i]:
                 _drain(model, table, plan, i)
-            continue
-        table.front[i] = _least(staying)  # for a change that lands where it is requested
-        if rules.anticipates:
+        elif rules.anticipates:
+            table.ranked[i] = np.argsort(value[i])  # for a change that lands where it is requested
             _lookahead(model, table, plan, i)
+            table.ranked[i] = np.argsort(value[i])
             if i == 0 and rules.at_once:
-                _restart(model, table)
+                table.first[:] = value.shape[0] - 1
                 _follow(model, table, plan, i)
         elif rules.may_change[i]:
             _follow(model, table, plan, i)
-        table.front[i] = _least(value[i])
 
 
 @compiled
 def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
     runs, rules = model.runs, model.rules
     n_clocks, n_boundaries = runs.start_ns.shape
-    n = len(model.cells.kind)
-    least = np.full(n_boundaries, np.inf)
-    price = np.full((n_clocks, n_clocks), np.inf)
     cheapest = np.full(n_clocks, np.inf)
-    busy = np.empty((0, 0))
+    idle = np.zeros(n_clocks)
+    rate = energy_weight * 1e-9 * model.cells.power_w + time_weight
     run = np.empty((0, 0))
     if rules.drains:
         price = pause_price(model, energy_weight, time_weight)
         for a in range(n_clocks):
             cheapest[a] = price[a].min()
     else:
-        busy = busy_costs(model, energy_weight, time_weight)
-        least[:n] = least_costs(model, busy, energy_weight, time_weight)
-        least[n:-1] = least[: n_boundaries - n - 1]
+        price = energy_weight * rules.extra_j
         run = np.empty((n_clocks, n_boundaries))
         for c in range(n_clocks):
+            if np.isfinite(model.cells.idle_w[c]):
+                idle[c] = energy_weight * model.cells.idle_w[c] * 1e-9 + time_weight
             for i in range(n_boundaries):
                 run[c, i] = energy_weight * runs.energy_j[c, i] + time_weight * runs.start_ns[c, i]
     return Table(
@@ -116,15 +113,15 @@ def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floa
         time_weight,
         value,
         np.empty(n_clocks),
-        run,
-        np.empty(n_boundaries),
-        least,
-        np.full(n_clocks, n_boundaries - 1),
-        np.full(n_clocks, n_boundaries - 1),
         price,
-        busy,
         cheapest,
-        nanosecond(model, energy_weight, time_weight),
+        run,
+        rate,
+        idle,
+        nanosecond(model, energy_weight, time_weight) if rules.stall_ns.any() else 0.0,
+        np.full(n_clocks, n_boundaries - 1),
+        np.full(n_clocks, np.inf),
+        np.zeros((n_boundaries, n_clocks), dtype=np.int16),
     )
 
 
@@ -234,55 +231,55 @@ def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int
 
 
 @compiled
-def _within(order: Order, a: int, work_ns: int) -> int:
-    """Number of targets of ``a`` that need no longer than ``work_ns``."""
-    low, high = 0, order.n_targets[a]
-    while low < high:
-        middle = (low + high) // 2
-        if order.work_ns[a, middle] <= work_ns:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@compiled
 def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
-    """Landings that a request can reach from boundary i, but not from the next one any more."""
-    rules, order, value, staying = model.rules, model.order, table.value, table.staying
+    """Landings that a request can reach from boundary i, but not from the next one any more.
+
+    Landing on the next one at once, where that takes no time, is also decided here: decided there,
+    a launch would have to run before the next decision.
+    """
+    rules, order, value = model.rules, model.order, table.value
     n, n_clocks = model.cells.allowed.shape
     limit = i + n if rules.periodic else n
     for a in range(n_clocks):
-        if order.n_targets[a] == 0:
+        n_targets = order.n_targets[a]
+        table.reached[a] = value[i, a]
+        if n_targets == 0 or not model.cells.allowed[i, a]:
             continue
         starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
-        # From the first boundary that the nearest target can land on ...
-        first, last = table.first[a], table.last[a]
+        first = table.first[a]
         while first > i and starts[first - 1] >= starts[i] + order.work_ns[a, 0]:
             first -= 1
-        # ... to the last one that the furthest cannot reach from the next boundary.
-        while last > i and starts[last] >= starts[i + 1] + order.work_ns[a, order.n_targets[a] - 1]:
-            last -= 1
-        table.first[a], table.last[a] = first, last
-        if not model.cells.allowed[i, a]:
-            continue
-        # The target with the lowest bound is priced. Only if others' bounds are below that price,
-        # which is rare, a second round prices them too.
+        table.first[a] = first
         best = value[i, a]
         lowest, second = best, best
         likely, likely_landing = -1, -1
         for settling in range(2):
-            for m in range(first, min(last, limit) + 1):
-                until = run[m] - run[i]
-                if not until + table.front[m] < second or not rules.may_change[m % n]:
-                    continue
-                if barred[m] != barred[i]:
-                    break
-                nearer = _within(order, a, starts[m] - starts[i + 1])
-                for s in range(nearer, _within(order, a, starts[m] - starts[i])):
-                    b = order.target[a, s]
-                    bound = until + (staying[b] if m == i else value[m, b])
-                    if bound < second:
+            m, near, far = first, 0, 0
+            while m <= limit and near < n_targets and barred[m] == barred[i]:
+                # Targets from ``near`` up to ``far`` land here if asked for now, and only now.
+                most_ns = starts[m] - starts[i]
+                late_ns = starts[m] - starts[i + 1] if m > i + 1 else -1
+                until = run[m] - run[i] - table.hidden
+                if until + value[m, table.ranked[m, 0]] < second and rules.may_change[m if m < n else m - n]:
+                    while near < n_targets and order.work_ns[a, near] <= late_ns:
+                        near += 1
+                    far = max(far, near)
+                    while far < n_targets and order.work_ns[a, far] <= most_ns:
+                        far += 1
+                    few = (far - near) * (far - near) < n_clocks
+                    for t in range(near, far) if few else range(n_clocks):
+                        b = order.target[a, t] if few else table.ranked[m, t]
+                        bound = until + value[m, b]
+                        if bound >= second:
+                            if few:
+                                continue
+                            break
+                        work_ns = rules.work_ns[a, b]
+                        if a == b or work_ns <= late_ns or work_ns > most_ns or not rules.requestable[b]:
+                            continue
+                        bound += table.price[a, b]
+                        if bound >= second:
+                            continue
                         if settling:
                             best = _price(model, table, plan, i, a, b, m, limit, best)
                             second = best
@@ -291,9 +288,86 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
                             likely, likely_landing = b, m
                         else:
                             second = bound
+                elif late_ns >= order.work_ns[a, n_targets - 1]:
+                    break
+                m += 1
             if likely < 0 or settling:
                 break
             best = _price(model, table, plan, i, a, likely, likely_landing, limit, best)
+            if second >= best:
+                break
+            second = best
+        table.reached[a] = best
+    value[i] = table.reached
+
+
+@compiled
+def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
+    """The landing of a request made at boundary i."""
+    cells, rules, order, value, staying = model.cells, model.rules, model.order, table.value, table.staying
+    n, n_clocks = cells.allowed.shape
+    limit = i + n if rules.periodic else n
+    for a in range(n_clocks):
+        if order.n_targets[a] == 0 or not cells.allowed[i, a]:
+            continue
+        starts, run, barred, idle = model.runs.start_ns[a], table.run[a], model.runs.barred[a], table.idle[a]
+        asked_ns = starts[i] + rules.trigger_ns
+        first = table.first[a]  # the launch in which the nearest target lands
+        while starts[first] > asked_ns + order.work_ns[a, 0]:
+            first -= 1
+        table.first[a] = first
+        best = value[i, a]
+        lowest, second = best, best
+        likely, is_price = -1, False
+        for settling in range(2):  # as for lookahead
+            m, entered, plain = first, -1, False
+            kind, begins_ns, busy_ns, gap_ns, until, rate = 0, 0, 0, 0, 0.0, 0.0
+            for s in range(order.n_targets[a]):
+                stops_ns = asked_ns + order.work_ns[a, s]
+                while m < limit and starts[m + 1] <= stops_ns:
+                    m += 1
+                if m != entered:
+                    if m >= limit or barred[m] != barred[i]:
+                        break
+                    k = m if m < n else m - n
+                    entered, kind, begins_ns, gap_ns = m, cells.kind[k], starts[m], cells.gap_ns[k]
+                    busy_ns = launch_ns(cells, k, a) if cells.allowed[k, a] else 0
+                    until, rate = run[m] - run[i] - table.hidden, table.rate[kind, a]
+                    plain = table.hidden == 0.0 and cells.allowed[k, a] and cells.floor_ns[k] == 0
+                b = order.target[a, s]
+                elapsed_ns = stops_ns - begins_ns
+                bound = until + table.price[a, b]
+                if elapsed_ns == 0:
+                    bound += staying[b] if m == i else value[m, b]
+                elif elapsed_ns < busy_ns:
+                    bound += elapsed_ns * rate + gap_ns * table.idle[b] + value[m + 1, b]
+                    if bound >= second:
+                        continue
+                    scale = cells.ratio[kind, b] / cells.ratio[kind, a]
+                    bound += np.rint((busy_ns - elapsed_ns) * scale) * table.rate[kind, b]
+                else:
+                    waited_ns = elapsed_ns - busy_ns
+                    bound += busy_ns * rate + waited_ns * idle + value[m + 1, b]
+                    if waited_ns < gap_ns:
+                        after = table.idle[b] if table.hidden == 0.0 else min(idle, table.idle[b])
+                        bound += (gap_ns - waited_ns) * after
+                if bound < second:
+                    if settling:
+                        best = _price(model, table, plan, i, a, b, AT_ONCE, limit, best)
+                        second = best
+                    elif bound < lowest:
+                        second, lowest = lowest, bound
+                        likely = b
+                        is_price = plain and cells.allowed[m if m < n else m - n, b]
+                    else:
+                        second = bound
+            if likely < 0 or settling:
+                break
+            if is_price and rules.ready_ns[a, likely] == rules.work_ns[a, likely]:
+                best = lowest
+                plan.target[i, a], plan.landing[i, a] = likely, AT_ONCE
+            else:
+                best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
             if second >= best:
                 break
             second = best
@@ -305,95 +379,30 @@ def _price(
     model: Model, table: Table, plan: Plan, i: int, a: int, b: int, landing: int, limit: int, best: float
 ) -> float:
     """The exact cost of a change, written down if it is the best."""
-    arrival, time_ns, energy_j = change(model, i, a, b, landing)
-    if 0 <= arrival <= limit:
-        cost: float = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
-        if cost < best:
-            plan.target[i, a] = b
-            plan.landing[i, a] = landing
-            return cost
+    if landing > i and model.rules.ready_ns[a, b] == model.rules.work_ns[a, b]:
+        # Lands on the boundary, and nothing is left to wait for.
+        cost: float = table.run[a, landing] - table.run[a, i] + table.price[a, b] + table.value[landing, b]
+    else:
+        arrival, time_ns, energy_j = change(model, i, a, b, landing)
+        if arrival < 0 or arrival > limit:
+            return best
+        cost = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
+    if cost < best:
+        plan.target[i, a] = b
+        plan.landing[i, a] = landing
+        return cost
     return best
 
 
 @compiled
-def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
-    """The landing of a request made at boundary i."""
-    cells, rules, order, value, staying = model.cells, model.rules, model.order, table.value, table.staying
-    n, n_clocks = cells.allowed.shape
-    limit = i + n if rules.periodic else n
-    for a in range(n_clocks):
-        if order.n_targets[a] == 0:
-            continue
-        starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
-        asked_ns = starts[i] + rules.trigger_ns
-        first = table.first[a]  # the launch in which the nearest target lands
-        while starts[first] > asked_ns + order.work_ns[a, 0]:
-            first -= 1
-        table.first[a] = first
-        if not cells.allowed[i, a]:
-            continue
-        best = value[i, a]
-        lowest, second = best, best
-        likely = -1
-        for settling in range(2):  # as for lookahead
-            s, m = 0, first
-            while s < order.n_targets[a] and m < limit and barred[m] == barred[i]:
-                begins_ns = starts[m] - asked_ns
-                lasts_ns = starts[m + 1] - starts[m]
-                until = run[m] - run[i] - table.nanosecond
-                if not until + min(table.least[m] + table.front[m + 1], table.front[m]) < second:
-                    s = _within(order, a, begins_ns + lasts_ns - 1)
-                    m += 1
-                    continue
-                k = m % n
-                gap_ns = cells.gap_ns[k]  # at least
-                busy_ns = launch_ns(cells, k, a)
-                busy_cost = table.energy_weight * cells.power_w[cells.kind[k], a] * 1e-9 + table.time_weight
-                gap_cost = gap_ns * table.time_weight
-                while s < order.n_targets[a] and order.work_ns[a, s] < begins_ns + lasts_ns:
-                    b = order.target[a, s]
-                    elapsed_ns = order.work_ns[a, s] - begins_ns
-                    s += 1
-                    if elapsed_ns == 0:
-                        bound = until + (staying[b] if m == i else value[m, b])
-                    elif elapsed_ns < busy_ns:
-                        rest = (1 - elapsed_ns / busy_ns) * table.busy[k, b]
-                        bound = until + elapsed_ns * busy_cost + rest + gap_cost + value[m + 1, b]
-                    else:
-                        bound = until + busy_ns * busy_cost + gap_cost + value[m + 1, b]
-                    if bound < second:
-                        if settling:
-                            best = _price(model, table, plan, i, a, b, AT_ONCE, limit, best)
-                            second = best
-                        elif bound < lowest:
-                            second, lowest = lowest, bound
-                            likely = b
-                        else:
-                            second = bound
-                m += 1
-            if likely < 0 or settling:
-                break
-            best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
-            if second >= best:
-                break
-            second = best
-        value[i, a] = best
-
-
-@compiled
-def _restart(model: Model, table: Table) -> None:
-    table.first[:] = model.runs.start_ns.shape[1] - 1
-
-
-@compiled
 def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, int, int, float]:
-    """Follow a plan from a state to the end of the first iteration: (arrival, clock, ns, J).
+    """Follow a plan from a state to its end: (arrival, clock, ns, J).
 
     ``choice`` receives the clocks asked for at every launch passed, the landing's under lookahead.
     """
     n = len(model.cells.kind)
     total_ns, total_j = 0, 0.0
-    while i < n:
+    while i < len(plan.target):
         b = plan.target[i, c]
         landing = plan.landing[i, c]
         if b == STAY:

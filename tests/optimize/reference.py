@@ -1,4 +1,4 @@
-"""Slow and obvious: a chain replayed event by event, and every plan of a decision space tried.
+"""Slow and obvious: a chain replayed event by event.
 
 Written from docs/explanation/replay.md without the optimizers' code.
 """
@@ -34,6 +34,29 @@ class Carry:
     free_ns: int = 0
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A request as it was made, times from the start of the iteration.
+
+    ``ready_ns``: since when no change was outstanding and no call running. ``waited``: made later
+    than planned, because one was.
+    """
+
+    clock: int
+    issued_ns: int
+    stops_ns: int
+    ready_ns: int
+    waited: bool
+
+
+@dataclass(frozen=True)
+class Log:
+    """What happened in the last iteration replayed: launch starts and requests."""
+
+    starts_ns: tuple[int, ...]
+    asked: tuple[Asked, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlowEvaluator:
     chain: Chain
@@ -44,19 +67,23 @@ class SlowEvaluator:
     start: int
 
     def evaluate(self, schedule: Schedule) -> Metrics:
+        return self.run(schedule)[0]
+
+    def run(self, schedule: Schedule) -> tuple[Metrics, Log]:
         requests = [(r.launch, r.offset_ns, self.costs.index(r.clocks)) for r in schedule.requests]
         if self.boundary == "one-shot":
-            return self._iteration(requests, Carry(self.start, self.start))[0]
+            metrics, log, _ = self._iteration(requests, Carry(self.start, self.start))
+            return metrics, log
         first = requests[-1][2]
         carry = Carry(first, first)
         for _ in range(8):
-            metrics, after = self._iteration(requests, carry)
+            metrics, log, after = self._iteration(requests, carry)
             if after == carry:
-                return metrics
+                return metrics, log
             carry = after
-        return replace(metrics, flags=("periodic_not_settled",))
+        return replace(metrics, flags=("periodic_not_settled",)), log
 
-    def _iteration(self, requests: list[tuple[int, int, int]], carry: Carry) -> tuple[Metrics, Carry]:
+    def _iteration(self, requests: list[tuple[int, int, int]], carry: Carry) -> tuple[Metrics, Log, Carry]:
         chain, switching, protocol = self.chain, self.switching, self.protocol
         ratio, power_w, idle_w = self.costs.ratio, self.costs.request_power_w, self.costs.idle_power_w
         n = len(chain)
@@ -64,6 +91,8 @@ class SlowEvaluator:
         clock, requested, pending, free_ns = carry.clock, carry.requested, carry.pending, carry.free_ns
         now, energy_j, n_switches, switching_ns = 0, 0.0, 0, 0
         started: dict[int, int] = {}
+        asked: list[Asked] = []
+        ready_ns = carry.free_ns if pending is None else max(carry.free_ns, pending.lands_ns)
         running: int | None = None
         remaining, frozen = 0, False
         frozen = pending is not None and pending.stops_ns < 0
@@ -90,6 +119,17 @@ class SlowEvaluator:
                 return None
             trigger_ns = 0 if protocol.anticipates else protocol.trigger_ns
             return max(started[queue[0][0]] + queue[0][1] + trigger_ns, free_ns), queue[0][2]
+
+        def note(target: int) -> None:
+            """Remember a request about to be made now, from the clocks requested until now."""
+            nonlocal ready_ns
+            lands = now + int(switching.switching_ns[requested, target])
+            stops = lands - int(switching.stall_ns[requested, target])
+            planned = (
+                started[queue[0][0]] + queue[0][1] + (0 if protocol.anticipates else protocol.trigger_ns)
+            )
+            asked.append(Asked(target, now, stops, ready_ns, now > planned))
+            ready_ns = max(lands, now + int(switching.host_call_ns[requested, target]))
 
         def apply(target: int) -> None:
             nonlocal clock, remaining
@@ -153,6 +193,7 @@ class SlowEvaluator:
                 due = head is not None and head[0] == now and protocol.charged and not protocol.drains
                 if due and switching.switching_ns[clock, head[1]] == 0 and head[1] != requested:
                     # A change of zero latency applies inside the start it belongs to.
+                    note(head[1])
                     queue.pop(0)
                     n_switches += 1
                     energy_j += float(switching.extra_energy_j[clock, head[1]])
@@ -162,8 +203,10 @@ class SlowEvaluator:
                 remaining = int(np.rint(chain.duration_ns[running] * ratio[k, clock]))
             else:
                 assert head is not None
-                queue.pop(0)
                 target = head[1]
+                if target != requested:
+                    note(target)
+                queue.pop(0)
                 if target != requested:
                     n_switches += 1
                     lands = now + int(switching.switching_ns[clock, target])
@@ -178,4 +221,5 @@ class SlowEvaluator:
         metrics = Metrics(
             time_s=now / 1e9, energy_j=energy_j, n_switches=n_switches, switching_s=switching_ns / 1e9
         )
-        return metrics, Carry(clock, requested, pending, max(free_ns - now, 0))
+        log = Log(tuple(started[i] for i in range(n)), tuple(asked))
+        return metrics, log, Carry(clock, requested, pending, max(free_ns - now, 0))

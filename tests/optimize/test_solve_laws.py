@@ -1,4 +1,4 @@
-"""Laws of ``solve`` on small random chains, against brute force over the plans it may choose."""
+"""Laws of ``solve`` on small random problems."""
 
 from __future__ import annotations
 
@@ -6,89 +6,20 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kdvfs_sim.core.chain import Chain
-from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchTable
-from kdvfs_sim.optimize.solve import solve
-from tests.optimize.reference import SlowEvaluator
+from kdvfs_sim.core.switching import DRAIN, FREE, LOOKAHEAD, SwitchTable
+from kdvfs_sim.optimize.baselines import static_lock, static_mix
+from kdvfs_sim.optimize.solve import CLOSED, GAP, solve
+from tests.optimize.problems import CHARGED, judge_of, judged_slowly, problems
 
-MAX_CLOCKS = 3
-ROUNDING = 1e-9
-
-
-@st.composite
-def problems(draw: st.DrawFn, *, protocols: tuple = (FREE, DRAIN, FOLLOW, LOOKAHEAD)) -> Problem:
-    """At most five launches of two kinds at three clocks; switching from nothing to longer than all."""
-    n_kinds, n_clocks = draw(st.integers(1, 2)), draw(st.integers(1, MAX_CLOCKS))
-    clocks = (AUTO_CLOCKS, *(Clocks(100 * (i + 1), AUTO) for i in range(n_clocks - 1)))
-    ratio = st.sampled_from([1.0, 0.5, 2.0, 1.5]) | st.floats(0.5, 3)
-    watts = st.sampled_from([100.0, 50.0]) | st.floats(1, 500)
-
-    def grid(values: st.SearchStrategy[float]) -> np.ndarray:
-        return np.array([[draw(values) for _ in range(n_clocks)] for _ in range(n_kinds)])
-
-    costs = CostTable(
-        kinds=tuple(f"k{i}" for i in range(n_kinds)),
-        clocks=clocks,
-        duration_ns=grid(ratio),
-        power_w=grid(watts),
-        effective=np.tile(np.arange(n_clocks, dtype=np.int32), (n_kinds, 1)),
-        idle_power_w=np.array([draw(st.floats(0, 50)) for _ in range(n_clocks)]),
-        recorded=0,
-        requestable=np.ones(n_clocks, dtype=np.bool_),
-    )
-    n = draw(st.integers(1, 5))
-    lag = np.array([0, *(draw(st.sampled_from([0, 0, 7, 100])) for _ in range(n - 1))], dtype=np.int64)
-    chain = Chain(
-        kind=np.array([draw(st.integers(0, n_kinds - 1)) for _ in range(n)], dtype=np.int32),
-        duration_ns=np.array([draw(st.sampled_from([1000, 300, 50, 0])) for _ in range(n)], dtype=np.int64),
-        lag_ns=lag,
-        min_lag_ns=lag,
-    )
-    protocol = draw(st.sampled_from(protocols)).with_timing(relaunch_ns=draw(st.sampled_from([0, 10])))
-    switching = SwitchTable.uniform(
-        n_clocks,
-        host_call_ns=draw(st.sampled_from([0, 20, 400])),
-        switching_ns=draw(st.sampled_from([0, 1, 30, 500, 10**6])),
-    )
-    boundary = draw(st.sampled_from(["periodic", "one-shot"]))
-    judge = SlowEvaluator(
-        chain=chain, costs=costs, switching=switching, protocol=protocol, boundary=boundary, start=0
-    )
-    auto = judge.evaluate(Schedule.static(AUTO_CLOCKS, protocol=protocol.name, boundary=boundary))
-    slack = draw(st.sampled_from([0.0, 0.006, 0.1, 1.0]))
-    return Problem(
-        chain=chain,
-        costs=costs,
-        switching=switching,
-        protocol=protocol,
-        boundary=boundary,
-        objective=Objective(max_time_s=auto.time_s * (1 + slack)),
-        evaluate=judge.evaluate,
-        start=0,
-    )
-
-
-def best_by_trying_all(problem: Problem) -> float:
-    """Least energy over every assignment of clocks to launches that keeps the budget, as judged."""
-    best = np.inf
-    for rows in itertools.product(range(problem.costs.n_clocks), repeat=len(problem.chain)):
-        schedule = Schedule.from_assignment(
-            [problem.costs.clocks[row] for row in rows],
-            protocol=problem.protocol.name,
-            boundary=problem.boundary,
-        )
-        metrics = problem.evaluate(schedule)
-        assert metrics.energy_j is not None
-        if problem.objective.allows(metrics.time_s, metrics.energy_j):
-            best = min(best, metrics.energy_j)
-    return best
+NEVER_NS = 10**12
+granularities = st.sampled_from(["launch", "segment", "kind"])
 
 
 def energy(solution: Solution) -> float:
@@ -97,33 +28,24 @@ def energy(solution: Solution) -> float:
     return solution.metrics.energy_j
 
 
-@given(problems(protocols=(FREE,)))
-def test_free_switching_finds_the_optimum_or_a_mix_below_it(problem: Problem) -> None:
-    answer, best = solve(problem, seed=0), best_by_trying_all(problem)
-    assert energy(answer) <= best * (1 + ROUNDING)
-    if answer.alternate is None:
-        assert energy(answer) >= best * (1 - ROUNDING)
+def bound(solution: Solution) -> float:
+    assert solution.lower_bound is not None
+    return solution.lower_bound
 
 
-@given(problems(protocols=(FREE, DRAIN)))
-def test_the_bound_is_never_above_what_can_be_had(problem: Problem) -> None:
-    answer = solve(problem, seed=0)
-    assert answer.lower_bound is not None
-    assert answer.lower_bound <= best_by_trying_all(problem) * (1 + ROUNDING)
+def closed(solution: Solution) -> bool:
+    """Not so under ``periodic`` where the best takes several iterations to come round."""
+    return energy(solution) <= bound(solution) * (1 + GAP + CLOSED) + 1e-18
 
 
-@given(problems())
-def test_the_bound_is_never_above_the_answer(problem: Problem) -> None:
-    # under follow and lookahead a bound speaks of requests made at boundaries, one change outstanding; trying
-    # all assignments would also try requests that wait for one another and land anywhere
-    answer = solve(problem, seed=0)
-    assert answer.lower_bound is not None
-    assert answer.lower_bound <= energy(answer) * (1 + ROUNDING)
+def with_switching(problem: Problem, switching: SwitchTable) -> Problem:
+    return judged_slowly(replace(problem, switching=switching))
 
 
-@given(problems())
-def test_the_answer_is_what_the_judge_says_and_keeps_the_budget(problem: Problem) -> None:
-    answer = solve(problem, seed=0)
+@given(problems(), granularities)
+def test_the_answer_is_what_the_judge_says_and_keeps_the_budget(problem: Problem, granularity) -> None:  # type: ignore[no-untyped-def]
+    answer = solve(replace(problem, granularity=granularity), seed=0)
+    assume(answer.schedule is not None)
     assert answer.schedule is not None
     assert answer.metrics is not None
     if answer.alternate is None:
@@ -131,6 +53,15 @@ def test_the_answer_is_what_the_judge_says_and_keeps_the_budget(problem: Problem
     limit_s = problem.objective.max_time_s
     assert limit_s is not None
     assert answer.metrics.time_s <= limit_s
+    assert bound(answer) <= energy(answer)
+
+
+@given(problems(), granularities)
+def test_never_worse_than_the_baselines(problem: Problem, granularity) -> None:  # type: ignore[no-untyped-def]
+    answer = solve(replace(problem, granularity=granularity), seed=0)
+    for baseline in (static_lock(problem), static_mix(problem)):
+        if baseline.metrics is not None:
+            assert energy(answer) <= energy(baseline)
 
 
 @given(problems())
@@ -138,38 +69,79 @@ def test_the_same_problem_has_the_same_answer(problem: Problem) -> None:
     assert solve(problem, seed=0) == solve(problem, seed=0)
 
 
-@given(problems())
-def test_more_slack_is_never_worse(problem: Problem) -> None:
+@given(problems(), st.sampled_from([1.001, 1.05, 1.5]))
+def test_more_slack_is_never_worse(problem: Problem, factor: float) -> None:
     limit_s = problem.objective.max_time_s
     assert limit_s is not None
-    looser = replace(problem, objective=Objective(max_time_s=limit_s * 1.5))
-    if problem.protocol.charged:
-        # the search is not exact there, but what it promises must still be ordered
-        strict, loose = solve(problem, seed=0).lower_bound, solve(looser, seed=0).lower_bound
-        assert strict is not None
-        assert loose is not None
-        assert loose <= strict * (1 + 1e-6)
-    else:
-        assert energy(solve(looser, seed=0)) <= energy(solve(problem, seed=0)) * (1 + ROUNDING)
+    strict = solve(problem, seed=0)
+    loose = solve(replace(problem, objective=Objective(max_time_s=limit_s * factor)), seed=0)
+    assume(strict.schedule is not None)
+    assert bound(loose) <= energy(strict)
+    if closed(loose):
+        assert energy(loose) <= energy(strict) * (1 + GAP) + 1e-18
+
+
+@given(problems(protocols=CHARGED))
+def test_changes_that_cost_nothing_leave_the_knapsack(problem: Problem) -> None:
+    protocol = problem.protocol.with_timing(trigger_ns=0, relaunch_ns=0)
+    problem = replace(problem, protocol=protocol)
+    charged = solve(with_switching(problem, SwitchTable.zero(problem.costs.n_clocks)), seed=0)
+    free = solve(judged_slowly(replace(problem, protocol=FREE)), seed=0)
+    assume(free.schedule is not None)
+    assert energy(charged) <= energy(free) * (1 + GAP) + 1e-18
+    if charged.alternate is None and free.alternate is None:
+        assert energy(charged) >= energy(free) * (1 - CLOSED) - 1e-18
+
+
+@given(problems(protocols=CHARGED))
+def test_switching_longer_than_everything_leaves_the_baselines(problem: Problem) -> None:
+    never = SwitchTable.uniform(problem.costs.n_clocks, host_call_ns=0, switching_ns=NEVER_NS)
+    problem = with_switching(problem, never)
+    answer = solve(problem, seed=0)
+    baseline = static_mix(problem) if problem.boundary == "periodic" else static_lock(problem)
+    assert (answer.metrics is None) == (baseline.metrics is None)
+    if answer.metrics is not None:
+        assert energy(answer) == energy(baseline)
+
+
+@given(
+    problems(protocols=(DRAIN,)) | problems(protocols=(LOOKAHEAD,), boundaries=("periodic",)),
+    st.integers(0, 2**31),
+)
+def test_dearer_changes_are_never_better(problem: Problem, seed: int) -> None:
+    """Elementwise. Not so under ``follow``, nor for what lookahead asks for at once, one-shot: where
+    such a change lands matters, and later may be better."""
+    cheap, rng = problem.switching, np.random.default_rng(seed)
+    changes = 1 - np.eye(problem.costs.n_clocks, dtype=np.int64)
+    dear = replace(
+        cheap,
+        host_call_ns=cheap.host_call_ns + rng.integers(0, 30, changes.shape) * changes,
+        switching_ns=cheap.switching_ns + rng.integers(0, 30, changes.shape) * changes,
+        extra_energy_j=cheap.extra_energy_j * rng.uniform(1, 2),
+    )
+    costly = solve(with_switching(problem, dear), seed=0)
+    assume(costly.schedule is not None)
+    answer = solve(problem, seed=0)
+    assert bound(answer) <= energy(costly) * (1 + CLOSED)
+    if closed(answer):
+        assert energy(answer) <= energy(costly) * (1 + GAP) + 1e-18
 
 
 @given(problems(protocols=(DRAIN,)))
-def test_switching_longer_than_everything_leaves_the_baselines(problem: Problem) -> None:
-    forever = replace(
-        problem,
-        switching=SwitchTable.uniform(problem.costs.n_clocks, host_call_ns=0, switching_ns=10**12),
-    )
-    judge = SlowEvaluator(
-        chain=forever.chain,
-        costs=forever.costs,
-        switching=forever.switching,
-        protocol=forever.protocol,
-        boundary=forever.boundary,
-        start=0,
-    )
-    answer = solve(replace(forever, evaluate=judge.evaluate), seed=0)
-    assert answer.schedule is not None
-    assert len(answer.schedule.normalized()) == 1
+def test_the_bound_of_one_choice_a_kind(problem: Problem) -> None:
+    answer = solve(replace(problem, granularity="kind"), seed=0)
+    judge = judge_of(problem)
+    clocks, kinds = problem.costs.clocks, problem.chain.kind
+    limit_s = problem.objective.max_time_s
+    assert limit_s is not None
+    for rows in itertools.product(range(len(clocks)), repeat=problem.costs.n_kinds):
+        schedule = Schedule.from_assignment(
+            [clocks[rows[kind]] for kind in kinds], protocol="drain", boundary=problem.boundary
+        )
+        metrics = judge.evaluate(schedule)
+        assert metrics.energy_j is not None
+        if metrics.time_s <= limit_s:
+            assert bound(answer) <= metrics.energy_j * (1 + CLOSED)
 
 
 @given(problems(protocols=(FREE,)))
@@ -185,16 +157,6 @@ def test_a_clock_that_costs_more_and_takes_longer_changes_nothing(problem: Probl
         recorded=0,
         requestable=np.ones(costs.n_clocks + 1, dtype=np.bool_),
     )
-    switching = SwitchTable.zero(worse.n_clocks)
-    judge = SlowEvaluator(
-        chain=problem.chain,
-        costs=worse,
-        switching=switching,
-        protocol=FREE,
-        boundary=problem.boundary,
-        start=0,
-    )
-    wider = replace(problem, costs=worse, switching=switching, evaluate=judge.evaluate)
-    assert abs(energy(solve(wider, seed=0)) - energy(solve(problem, seed=0))) <= ROUNDING * energy(
-        solve(problem, seed=0)
-    )
+    wider = judged_slowly(replace(problem, costs=worse, switching=SwitchTable.zero(worse.n_clocks)))
+    before = energy(solve(problem, seed=0))
+    assert abs(energy(solve(wider, seed=0)) - before) <= CLOSED * before
