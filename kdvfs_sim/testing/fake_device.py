@@ -85,6 +85,7 @@ class FakeDevice:
         self.time = FakeTime()
         self.faults = faults
         self.n_calls = 0
+        self.interrupt = False  # cut requests off by KeyboardInterrupt, once the driver has been asked
         self.requested: Clocks | None = None
         self.target: Clocks | None = None
         self._table = ClockTable.grid("fake", sm_mhz, mem_mhz)
@@ -173,6 +174,8 @@ class FakeDevice:
         self._read()
         if not self._is("lock_ignored", call):
             self._pending = (issued_ns + self._switching_ns, clocks)
+        if self.interrupt:
+            raise KeyboardInterrupt
         self.target = clocks
         n_calls = max(1, (before.sm_mhz != clocks.sm_mhz) + (before.mem_mhz != clocks.mem_mhz))
         return ClockRequest(

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.device import ClockControl, Device
 from kdvfs_sim.core.errors import DeviceError, UnsupportedClocksError
+from kdvfs_sim.testing.fake_device import DeviceFault, FakeDevice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,7 @@ class Controlled:
 
     ``refusing``: faults under which a request may raise. ``deaf``: faults under which an accepted request may
     have no effect. ``settle_ns``: after that long without a request or a fault the device runs at its target.
+    ``interrupted()``: within it a request is cut off by KeyboardInterrupt; None if it cannot be.
     ``close`` ends it.
     """
 
@@ -33,6 +36,7 @@ class Controlled:
     deaf: frozenset[str] = frozenset()
     inject: Callable[[str], None] = lambda _: None
     heal: Callable[[str], None] = lambda _: None
+    interrupted: Callable[[], AbstractContextManager[None]] | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -82,6 +86,21 @@ def control_machine(open_controlled: OpenControlled) -> type[RuleBasedStateMachi
                 assert made.issued_ns <= made.returned_ns
                 assert before != clocks or made.n_calls == 0
                 self.ever_deaf = made.n_calls > 0 and bool(self.faults & self.opened.deaf)
+
+        @precondition(lambda self: self.opened.interrupted is not None and not self.faults)
+        @rule(data=st.data())
+        def cancel_a_request(self, data: st.DataObject) -> None:
+            assert self.opened.interrupted is not None
+            clocks, before = data.draw(st.sampled_from(self.table.pairs)), self.control.target
+            try:
+                with self.opened.interrupted():
+                    self.control.request_clocks(clocks)
+            except KeyboardInterrupt:
+                # nobody knows how far it came: it must be asked again, not taken for done
+                assert self.control.target is None or before == clocks
+                self.ever_deaf = True
+            assert self.control.request_clocks(clocks).clocks == self.control.target == clocks
+            self.ever_deaf = False
 
         @rule()
         def request_the_target_again(self) -> None:
@@ -150,17 +169,23 @@ def control_machine(open_controlled: OpenControlled) -> type[RuleBasedStateMachi
     return ControlMachine
 
 
-def fake_control() -> Controlled:
+def fake_control(device: FakeDevice | None = None) -> Controlled:
     """A FakeDevice, which controls itself."""
-    from kdvfs_sim.testing.fake_device import DeviceFault, FakeDevice
-
-    device = FakeDevice()
+    device = device or FakeDevice()
 
     def inject(name: str) -> None:
         device.faults = (*device.faults, DeviceFault(name=name))
 
     def heal(name: str) -> None:
         device.faults = tuple(fault for fault in device.faults if fault.name != name)
+
+    @contextmanager
+    def interrupted() -> Iterator[None]:
+        device.interrupt = True
+        try:
+            yield
+        finally:
+            device.interrupt = False
 
     return Controlled(
         device=device,
@@ -170,4 +195,5 @@ def fake_control() -> Controlled:
         deaf=frozenset({"lock_ignored", "throttled"}),
         inject=inject,
         heal=heal,
+        interrupted=interrupted,
     )

@@ -73,6 +73,21 @@ def guarded() -> Controlled:
     def inject(name: str) -> None:
         gpu.script(name, 1 if name == "no_permission" else None)
 
+    @contextmanager
+    def interrupted() -> Iterator[None]:
+        log = gpu.log_call
+
+        def interrupt(name: str, args: Any = ()) -> None:
+            log(name, args)
+            if "Set" in name:
+                raise KeyboardInterrupt
+
+        gpu.log_call = interrupt  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del gpu.log_call
+
     return Controlled(
         device=opened.device,
         control=GuardedClockControl(opened.device, Notes()),
@@ -81,6 +96,7 @@ def guarded() -> Controlled:
         deaf=frozenset({"lock_ignored", "reset_ignored"}),
         inject=inject,
         heal=gpu.heal,
+        interrupted=interrupted,
         close=stack.close,
     )
 

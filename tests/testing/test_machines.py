@@ -43,11 +43,23 @@ class ForgetsToLand(FakeDevice):
         return made
 
 
-@pytest.mark.parametrize("broken", [Snaps, Repeats, ForgetsToLand], ids=lambda cls: cls.__name__)
+class BelievesItself(FakeDevice):
+    """Takes a request that was cut off for one that was made."""
+
+    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+        try:
+            return super().request_clocks(clocks)
+        except KeyboardInterrupt:
+            self.target = clocks
+            raise
+
+
+@pytest.mark.parametrize(
+    "broken", [Snaps, Repeats, ForgetsToLand, BelievesItself], ids=lambda cls: cls.__name__
+)
 def test_a_broken_control_is_found(broken: Any) -> None:
     def open_broken() -> Controlled:
-        device = broken()
-        return Controlled(device=device, control=device, settle_ns=10_000_000)
+        return fake_control(broken())
 
     with pytest.raises(AssertionError):
         run_state_machine_as_test(
