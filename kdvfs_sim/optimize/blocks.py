@@ -1,6 +1,6 @@
 """Chains too long to hold everything about: swept and walked block by block.
 
-A change decided in a block lands no further than ``reach`` launches beyond it, so a block is swept
+A change decided in a block lands no further than ``n_ahead`` launches beyond it, so a block is swept
 together with that much of the next one, whose values are known by then. Only plans are kept.
 """
 
@@ -34,10 +34,10 @@ class LongPaths:
     may_change: Bools
     build: Callable[[Cells, Bools], Model]
     start: int
-    reach: int
+    n_ahead: int
 
     def __post_init__(self) -> None:
-        self._firsts = range(0, len(self.cells.kind), max(BLOCK, self.reach))
+        self._firsts = range(0, len(self.cells.kind), max(BLOCK, self.n_ahead))
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n_clocks = self.cells.allowed.shape[1]
@@ -82,7 +82,7 @@ class LongPaths:
     def _part(self, first: int) -> tuple[Model, int]:
         """A block with what of the next one it needs, and the number of launches of the block."""
         stop = min(first + self._firsts.step, len(self.cells.kind))
-        part = slice(first, stop + self.reach)
+        part = slice(first, stop + self.n_ahead)
         cells = self.cells._replace(
             kind=self.cells.kind[part],
             duration_ns=self.cells.duration_ns[part],
@@ -95,7 +95,7 @@ class LongPaths:
         return model._replace(rules=model.rules._replace(at_once=at_once)), stop - first
 
 
-def reach_of(cells: Cells, longest_ns: int) -> int:
+def most_begun(cells: Cells, longest_ns: int) -> int:
     """The most launches that may begin within a time, at any clocks."""
     with np.errstate(invalid="ignore"):
         fastest = np.nanmin(np.where(np.isfinite(cells.ratio), cells.ratio, np.inf), axis=1)

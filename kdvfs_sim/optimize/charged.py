@@ -19,7 +19,7 @@ import numpy as np
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, group_launches
-from kdvfs_sim.optimize.blocks import LONG, LongPaths, reach_of
+from kdvfs_sim.optimize.blocks import LONG, LongPaths, most_begun
 from kdvfs_sim.optimize.changes import Model, model_of
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
@@ -133,10 +133,10 @@ class Charged:
             return ClosedPaths(model=build(cells, self._begins[part]))
         if cells.allowed.size > LONG and not self._comes_back:
             longest = max(problem.switching.switching_ns.max(), problem.switching.host_call_ns.max())
-            reach = reach_of(cells, int(longest) + problem.protocol.trigger_ns)
-            if reach < len(cells.kind) // 4:
+            n_ahead = most_begun(cells, int(longest) + problem.protocol.trigger_ns)
+            if n_ahead < len(cells.kind) // 4:
                 return LongPaths(
-                    cells=cells, may_change=self._begins[part], build=build, start=start, reach=reach
+                    cells=cells, may_change=self._begins[part], build=build, start=start, n_ahead=n_ahead
                 )
         return OpenPaths(model=build(cells, self._begins[part]), start=start)
 
