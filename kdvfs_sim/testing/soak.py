@@ -80,7 +80,7 @@ def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, 
     verdict = run_law(law, _subject(name, kind), n_examples=n_examples, seed=seed, reason=reason)
     text = f"{name}: {report(verdict)}" if verdict.outcome == "broken" else ""
     # Hypothesis ends early where it has seen every case, or too few that say anything
-    return task, verdict.n_judged, verdict.time_s, text, not text and verdict.n_judged < n_examples
+    return task, verdict.n_judged, verdict.time_s, text, not text and verdict.n_judged < n_examples // 4
 
 
 def warm_up() -> None:
@@ -179,7 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{n:>9} {spent_s:>7.1f} {n / max(spent_s, 1e-9):>8.0f}  {kind}: {law}")
     for task, tally in tallies.items():
         if not tally.n_cases:
-            print(f"said nothing: {task[2]} of {task[0]}")
+            print(f"{'said nothing' if tally.n_rounds else 'not tried'}: {task[2]} of {task[0]}")
     reports = [text for tally in tallies.values() for text in tally.reports]
     print(*reports, sep="\n")
     n_cases = sum(tally.n_cases for tally in tallies.values())

@@ -224,13 +224,13 @@ class ThreeClocksAtMost:
 
 @mutant("optimizer", "twice_the_power_is_twice_the_energy")
 class NotWorthTheTrouble:
-    """Does not switch for less than 50 microjoules."""
+    """Does not switch for less than 30 microjoules."""
 
     def solve(self, problem: Problem, /, *, seed: int) -> Solution:
         best, plain = right(problem), baseline(problem)
         if best.metrics is None or plain.metrics is None:
             return best
-        return best if plain.metrics.energy_j - best.metrics.energy_j > 50e-6 else plain
+        return best if plain.metrics.energy_j - best.metrics.energy_j > 30e-6 else plain
 
 
 @mutant("optimizer", "two_traces_joined_are_no_worse")
