@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,19 @@ from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.measure.counter import EnergyWindow
 from kdvfs_hw.measure.observer import Observation
 from kdvfs_hw.runs.live import Block, choose
+from kdvfs_hw.runs.plan import bind, make_plan
 from kdvfs_hw.runs.record import Record, read_record
 from kdvfs_hw.runs.validate import Settings
+from kdvfs_hw.workloads.base import Part
 from subject import Bench, alternating, bench, build, write_subject
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.gpu.tables import read_cost_table
-from kdvfs_sim.study.scene import Scene
+from kdvfs_sim.study.scene import Scene, build_scene
+from kdvfs_sim.trace.readers import read_trace
 
 SHORT = {"seconds": 0.15, "kernel_seconds": 0.1, "kernel_settle_s": 0.06, "max_settle_s": 0.5, "repeats": 3}
 
@@ -105,6 +111,36 @@ def block(arm: str, time_s: float, energy_j: float) -> Block:
         n_looks=1,
     )
     return Block(arm=arm, step_s=(time_s,), seen=seen, changes=())
+
+
+class Fake:
+    """A workload that names its parts its own way, as a captured graph does, and has no memory sets."""
+
+    name = "fake"
+
+    def __init__(self, kinds: list[KernelKind], n_ops: int) -> None:
+        self.parts = tuple(Part(name=f"{i:03d} op", kind=kind) for i, kind in enumerate(kinds))
+        self.n_ops = n_ops
+
+
+def test_a_captured_step_fits_the_trace_it_was_recorded_as() -> None:
+    scene = build_scene(read_trace("h200_gpt3xl_layer_train"))
+    plan = make_plan(scene, {}, protocol="follow")
+    kinds = [kind for kind in scene.program.kinds if kind.op_class != "memset"]
+    twice = next(kind for kind in kinds if kind.category == "gemm")
+    binding = bind(plan, Fake([*kinds, twice], 46), ("isolated", "live"))  # type: ignore[arg-type]
+    assert binding.n_per_pass == 3
+    assert (plan.n_ops, binding.anchors[0], binding.anchors[-1]) == (192, 0, 138)
+    assert all(b - a in (0, 1) for a, b in pairwise(binding.anchors))
+    alike = {name: parts for name, parts in binding.parts.items() if plan.kinds[name].op_class != "memset"}
+    assert [len(parts) for name, parts in alike.items() if plan.kinds[name] == twice] == [2]
+    assert all(parts for parts in alike.values())
+    by_name = {part.name: part.kind for part in Fake([*kinds, twice], 46).parts}
+    assert all(by_name[part].name == plan.kinds[name].name for name, parts in alike.items() for part in parts)
+    with pytest.raises(InputError, match="whole number of steps"):
+        bind(plan, Fake(kinds, 47), ("live",))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="has no kernel"):
+        bind(plan, Fake(kinds[1:], 46), ("isolated",))  # type: ignore[arg-type]
 
 
 def kdvfs(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
