@@ -10,18 +10,22 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kdvfs_hw.devices import open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.measure.counter import EnergyWindow
-from kdvfs_hw.measure.observer import Observation
+from kdvfs_hw.measure.observer import Observation, Observer
+from kdvfs_hw.nvml_control import GuardedClockControl
 from kdvfs_hw.runs.live import Block, choose
 from kdvfs_hw.runs.plan import bind, make_plan
 from kdvfs_hw.runs.record import Record, read_record
+from kdvfs_hw.runs.subject import emulated_workload
+from kdvfs_hw.runs.sweep import best_clocks, check_points, read_points, sweep
 from kdvfs_hw.runs.validate import Settings
 from kdvfs_hw.workloads.base import Part
-from subject import Bench, alternating, bench, build, write_subject
+from subject import COPY_MHZ, PRODUCT_MHZ, Bench, NoGuard, alternating, bench, build, write_subject
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
-from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.errors import InputError, UnsupportedClocksError
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.gpu.tables import read_cost_table
@@ -111,6 +115,48 @@ def block(arm: str, time_s: float, energy_j: float) -> Block:
         n_looks=1,
     )
     return Block(arm=arm, step_s=(time_s,), seen=seen, changes=())
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["drain", "follow"])
+def test_a_live_run_is_what_the_replay_of_its_protocol_says(
+    tmp_path: Path, scene: Scene, protocol: str
+) -> None:
+    clocks = [Clocks(PRODUCT_MHZ if i % 2 == 0 else COPY_MHZ, AUTO) for i in range(4)]
+    schedule = Schedule.from_assignment(clocks, stream=7, protocol=protocol)
+    subject = bench(tmp_path / "gpu", scene, {"per-kernel": schedule}, protocol=protocol)
+    verdict = subject.validate(Settings(modes=("live",), **SHORT)).verdict
+    assert verdict.overall == "agrees", verdict.lines()
+
+
+def test_a_sweep_reads_a_list_and_reports_what_it_did_not_choose_on(tmp_path: Path, scene: Scene) -> None:
+    (tmp_path / "points.csv").write_text("kernel,sm_mhz,mem_mhz\n*,1080,auto\nstream,1230,auto\n")
+    subject = made(tmp_path, scene)
+    with open_emulated(subject.gpu) as opened, Record(tmp_path / "run") as record:
+        work = emulated_workload(scene, subject.gpu)
+        points = check_points(read_points(tmp_path / "points.csv"), work, opened.device)
+        assert len(points) == 5  # each kernel at AUTO besides
+        control = GuardedClockControl(opened.device, NoGuard())
+        record.begin(opened.device, "sweep")
+        with Observer(opened.device) as observer:
+            observer.await_period()
+            readings = sweep(points, work, observer, control, record, repeats=2, seconds=0.1, settle_s=0.06)
+        control.reset_clocks()
+        with pytest.raises(InputError, match="has no kernel 'gemm'"):
+            check_points([("gemm", AUTO_CLOCKS)], work, opened.device)
+        with pytest.raises(UnsupportedClocksError):
+            check_points([("*", Clocks(1000, AUTO))], work, opened.device)
+    best = {each.part: each for each in best_clocks(readings)}
+    assert best["stream"].clocks == Clocks(1080, AUTO)
+    rows = scene.costs["nominal"]
+    slower = float(rows.ratio[rows.kinds.index("stream"), rows.index(Clocks(1080, AUTO))])
+    assert best["stream"].time_pct == pytest.approx(100 * (slower - 1), abs=0.01)
+    assert best["stream"].energy_pct < -15
+    costs = read_cost_table(tmp_path / "run" / "costs.csv")
+    assert len(costs.kinds) == 2
+    (tmp_path / "points.csv").write_text("kernel,sm_mhz,mem_mhz\nstream,fast,auto\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_points(tmp_path / "points.csv")
 
 
 class Fake:
