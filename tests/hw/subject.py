@@ -122,7 +122,9 @@ class Bench:
                         control.reset_clocks()
 
 
-def bench(folder: Path, scene: Scene, schedules: dict[str, Schedule], *faults: str) -> Bench:
+def bench(
+    folder: Path, scene: Scene, schedules: dict[str, Schedule], *faults: str, protocol: str = "lookahead"
+) -> Bench:
     spec = replace(emulated_spec(scene), sensors=SENSORS)
     gpu = EmulatedGpu.create(folder, spec, time=ThreadedVirtualTime(), faults=faults)
-    return Bench(scene, make_plan(scene, schedules, protocol="lookahead"), gpu)
+    return Bench(scene, make_plan(scene, schedules, protocol=protocol), gpu)

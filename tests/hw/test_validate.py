@@ -6,21 +6,31 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from kdvfs_hw.devices import open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.measure.counter import EnergyWindow
-from kdvfs_hw.measure.observer import Observation
+from kdvfs_hw.measure.observer import Observation, Observer
+from kdvfs_hw.nvml_control import GuardedClockControl
 from kdvfs_hw.runs.live import Block, choose
+from kdvfs_hw.runs.plan import bind, make_plan
 from kdvfs_hw.runs.record import Record, read_record
+from kdvfs_hw.runs.subject import emulated_workload
+from kdvfs_hw.runs.sweep import best_clocks, check_points, read_points, sweep
 from kdvfs_hw.runs.validate import Settings
-from subject import Bench, alternating, bench, build, write_subject
+from kdvfs_hw.workloads.base import Part
+from subject import COPY_MHZ, PRODUCT_MHZ, Bench, NoGuard, alternating, bench, build, write_subject
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.errors import InputError, UnsupportedClocksError
+from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.gpu.tables import read_cost_table
-from kdvfs_sim.study.scene import Scene
+from kdvfs_sim.study.scene import Scene, build_scene
+from kdvfs_sim.trace.readers import read_trace
 
 SHORT = {"seconds": 0.15, "kernel_seconds": 0.1, "kernel_settle_s": 0.06, "max_settle_s": 0.5, "repeats": 3}
 
@@ -107,6 +117,78 @@ def block(arm: str, time_s: float, energy_j: float) -> Block:
     return Block(arm=arm, step_s=(time_s,), seen=seen, changes=())
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("protocol", ["drain", "follow"])
+def test_a_live_run_is_what_the_replay_of_its_protocol_says(
+    tmp_path: Path, scene: Scene, protocol: str
+) -> None:
+    clocks = [Clocks(PRODUCT_MHZ if i % 2 == 0 else COPY_MHZ, AUTO) for i in range(4)]
+    schedule = Schedule.from_assignment(clocks, stream=7, protocol=protocol)
+    subject = bench(tmp_path / "gpu", scene, {"per-kernel": schedule}, protocol=protocol)
+    verdict = subject.validate(Settings(modes=("live",), **SHORT)).verdict
+    assert verdict.overall == "agrees", verdict.lines()
+
+
+def test_a_sweep_reads_a_list_and_reports_what_it_did_not_choose_on(tmp_path: Path, scene: Scene) -> None:
+    (tmp_path / "points.csv").write_text("kernel,sm_mhz,mem_mhz\n*,1080,auto\nstream,1230,auto\n")
+    subject = made(tmp_path, scene)
+    with open_emulated(subject.gpu) as opened, Record(tmp_path / "run") as record:
+        work = emulated_workload(scene, subject.gpu)
+        points = check_points(read_points(tmp_path / "points.csv"), work, opened.device)
+        assert len(points) == 5  # each kernel at AUTO besides
+        control = GuardedClockControl(opened.device, NoGuard())
+        record.begin(opened.device, "sweep")
+        with Observer(opened.device) as observer:
+            observer.await_period()
+            readings = sweep(points, work, observer, control, record, repeats=2, seconds=0.1, settle_s=0.06)
+        control.reset_clocks()
+        with pytest.raises(InputError, match="has no kernel 'gemm'"):
+            check_points([("gemm", AUTO_CLOCKS)], work, opened.device)
+        with pytest.raises(UnsupportedClocksError):
+            check_points([("*", Clocks(1000, AUTO))], work, opened.device)
+    best = {each.part: each for each in best_clocks(readings)}
+    assert best["stream"].clocks == Clocks(1080, AUTO)
+    rows = scene.costs["nominal"]
+    slower = float(rows.ratio[rows.kinds.index("stream"), rows.index(Clocks(1080, AUTO))])
+    assert best["stream"].time_pct == pytest.approx(100 * (slower - 1), abs=0.01)
+    assert best["stream"].energy_pct < -15
+    costs = read_cost_table(tmp_path / "run" / "costs.csv")
+    assert len(costs.kinds) == 2
+    (tmp_path / "points.csv").write_text("kernel,sm_mhz,mem_mhz\nstream,fast,auto\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_points(tmp_path / "points.csv")
+
+
+class Fake:
+    """A workload that names its parts its own way, as a captured graph does, and has no memory sets."""
+
+    name = "fake"
+
+    def __init__(self, kinds: list[KernelKind], n_ops: int) -> None:
+        self.parts = tuple(Part(name=f"{i:03d} op", kind=kind) for i, kind in enumerate(kinds))
+        self.n_ops = n_ops
+
+
+def test_a_captured_step_fits_the_trace_it_was_recorded_as() -> None:
+    scene = build_scene(read_trace("h200_gpt3xl_layer_train"))
+    plan = make_plan(scene, {}, protocol="follow")
+    kinds = [kind for kind in scene.program.kinds if kind.op_class != "memset"]
+    twice = next(kind for kind in kinds if kind.category == "gemm")
+    binding = bind(plan, Fake([*kinds, twice], 46), ("isolated", "live"))  # type: ignore[arg-type]
+    assert binding.n_per_pass == 3
+    assert (plan.n_ops, binding.anchors[0], binding.anchors[-1]) == (192, 0, 138)
+    assert all(b - a in (0, 1) for a, b in pairwise(binding.anchors))
+    alike = {name: parts for name, parts in binding.parts.items() if plan.kinds[name].op_class != "memset"}
+    assert [len(parts) for name, parts in alike.items() if plan.kinds[name] == twice] == [2]
+    assert all(parts for parts in alike.values())
+    by_name = {part.name: part.kind for part in Fake([*kinds, twice], 46).parts}
+    assert all(by_name[part].name == plan.kinds[name].name for name, parts in alike.items() for part in parts)
+    with pytest.raises(InputError, match="whole number of steps"):
+        bind(plan, Fake(kinds, 47), ("live",))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="has no kernel"):
+        bind(plan, Fake(kinds[1:], 46), ("isolated",))  # type: ignore[arg-type]
+
+
 def kdvfs(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from kdvfs_sim.cli import main; main()", "hw", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd)
@@ -122,7 +204,7 @@ def test_one_command_optimizes_validates_and_says(tmp_path: Path, fault: str, an
     done = kdvfs(
         *("validate", "step.csv", "--gpu", "gpu.toml", "--device", f"emulated:h200{fault}"),
         *("--protocol", "lookahead", "--mode", "isolated", "--mode", "live", "--allow-clock-control"),
-        *("--seconds", "1.5", "--repeats", "5", "--settle", "3", "--out-dir", "run"),
+        *("--seconds", "1.5", "--repeats", "20", "--settle", "3", "--out-dir", "run"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from kdvfs_hw.measure.loop import Reading, measure
 from kdvfs_hw.measure.observer import Observation, Observer
 from kdvfs_hw.readback import NEAR_MHZ
-from kdvfs_hw.runs.plan import Arm, Plan
+from kdvfs_hw.runs.plan import Arm, Binding, Plan
 from kdvfs_hw.runs.record import Record
 from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, quantity
 from kdvfs_hw.workloads.base import Workload
@@ -22,6 +24,7 @@ _CAPPED: float = 0.01
 
 def isolated_round(
     plan: Plan,
+    binding: Binding,
     workload: Workload,
     observer: Observer,
     control: ClockControl,
@@ -34,16 +37,14 @@ def isolated_round(
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """One reading of every cell, in random order. A reading at other clocks than asked for is void."""
-    cells = list(plan.cells())
-    for i, cell in enumerate(rng.sample(cells, len(cells))):
+    cells = [(name, cell.clocks) for cell in plan.cells() for name in binding.parts[cell.part]]
+    for i, (name, clocks) in enumerate(rng.sample(cells, len(cells))):
         if i % 10 == 0:
             say(f"isolated: {i} of {len(cells)} kernels and clocks")
-        control.request_clocks(cell.clocks)
-        reading = measure(
-            workload, cell.part, observer, seconds=seconds, clocks=cell.clocks, settle_s=settle_s
-        )
-        reading = replace(reading, void=why_void(reading.seen, cell.clocks))
-        readings.setdefault((cell.part, cell.clocks), []).append(reading)
+        control.request_clocks(clocks)
+        reading = measure(workload, name, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
+        reading = replace(reading, void=why_void(reading.seen, clocks))
+        readings.setdefault((name, clocks), []).append(reading)
         record.add("isolated", **reading.to_json())
 
 
@@ -65,11 +66,11 @@ def why_void(seen: Observation, clocks: Clocks) -> str:
     return ""
 
 
-def isolated_quantities(plan: Plan, readings: Readings) -> list[Quantity]:
+def isolated_quantities(plan: Plan, binding: Binding, readings: Readings) -> list[Quantity]:
     """Kernels of each arm summed by count, as many sums as there are whole rounds of good readings."""
     found = []
     for arm in plan.arms:
-        times, energies, note = _sums(arm, readings)
+        times, energies, note = _sums(arm, binding, readings)
         part = f"kernels of {arm.name}"
         found += [
             quantity(part, "time", "s", arm.kernel_time_s, times, TIME_TOLERANCE, note),
@@ -78,21 +79,25 @@ def isolated_quantities(plan: Plan, readings: Readings) -> list[Quantity]:
     return found
 
 
-def _sums(arm: Arm, readings: Readings) -> tuple[list[float], list[float], str]:
-    good: Mapping[tuple[str, Clocks], Sequence[Reading]] = {
-        (cell.part, cell.clocks): [r for r in readings.get((cell.part, cell.clocks), []) if not r.void]
-        for cell in arm.cells
-    }
+def _sums(arm: Arm, binding: Binding, readings: Readings) -> tuple[list[float], list[float], str]:
+    """Times and energies of the arm's kernels, one for each whole round of good readings.
+
+    A kernel that is several parts of the workload counts as their mean.
+    """
+    cells = [(cell.n, [(name, cell.clocks) for name in binding.parts[cell.part]]) for cell in arm.cells]
+    cells = [(n, keys) for n, keys in cells if keys]  # a memory set goes with the kernel after it
+    keys = [key for _, each in cells for key in each]
+    good = {key: [r for r in readings.get(key, []) if not r.void] for key in keys}
     n_rounds = min((len(each) for each in good.values()), default=0)
-    void = [r.void for cell in arm.cells for r in readings.get((cell.part, cell.clocks), []) if r.void]
+    void = [r.void for key in keys for r in readings.get(key, []) if r.void]
     note = f"{len(void)} void readings, the first: {void[0]}" if void else ""
     times, energies = [], []
     for i in range(n_rounds):
-        chosen = [(cell.n, good[cell.part, cell.clocks][i]) for cell in arm.cells]
-        times.append(sum(n * reading.time_s for n, reading in chosen))
-        joules = [None if r.energy_j is None else n * r.energy_j for n, r in chosen]
-        if None in joules:
+        times.append(sum(n * float(np.mean([good[key][i].time_s for key in each])) for n, each in cells))
+        joules = [(n, [good[key][i].energy_j for key in each]) for n, each in cells]
+        known = [(n, [e for e in each if e is not None]) for n, each in joules]
+        if any(len(a) != len(b) for (_, a), (_, b) in zip(joules, known, strict=True)):
             note = note or "the energy of a kernel is not known"
         else:
-            energies.append(sum(joule for joule in joules if joule is not None))
+            energies.append(sum(n * float(np.mean(each)) for n, each in known))
     return times, energies, note

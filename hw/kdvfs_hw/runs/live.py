@@ -19,7 +19,7 @@ import numpy as np
 
 from kdvfs_hw.measure.observer import Observation, Observer
 from kdvfs_hw.readback import NEAR_MHZ
-from kdvfs_hw.runs.plan import Arm, Plan
+from kdvfs_hw.runs.plan import Arm, Binding, Plan
 from kdvfs_hw.runs.record import Record
 from kdvfs_hw.runs.verdict import (
     ENERGY_TOLERANCE,
@@ -192,7 +192,7 @@ def _controller(director: Director, workload: Workload) -> Iterator[Todo]:
 
 
 def run_block(
-    plan: Plan, arm: Arm, workload: Workload, director: Director, *, seconds: float, n_per_pass: int
+    plan: Plan, arm: Arm, workload: Workload, director: Director, *, seconds: float, binding: Binding
 ) -> Block:
     """Passes of the trace for at least ``seconds``, and until the energy counter has moved often enough."""
     observer = director.observer
@@ -217,7 +217,7 @@ def run_block(
             queued: deque[Ticket] = deque()
             while more():
                 while len(queued) < _AHEAD:
-                    queued.append(_launch_pass(arm, workload, n_per_pass, None if static else todo))
+                    queued.append(_launch_pass(arm, workload, binding, None if static else todo))
                 gpu_ns = workload.wait(queued.popleft())
                 ends.append((observer.device.time.now_ns(), gpu_ns))
                 director.control.beat()
@@ -226,7 +226,7 @@ def run_block(
                 workload.wait(ticket)
     else:
         while more():
-            gpu_ns = _drained_pass(plan, arm, workload, director)
+            gpu_ns = _drained_pass(binding, arm, workload, director)
             ends.append((observer.device.time.now_ns(), gpu_ns))
             observer.check()
     used = ends[_SKIPPED:]
@@ -245,16 +245,17 @@ def _problems(changes: list[Change]) -> list[str]:
     return [f"{found[0]} ({len(found)} of {len(changes)} requests)"] if found else []
 
 
-def _launch_pass(arm: Arm, workload: Workload, n_steps: int, todo: Todo | None) -> Ticket:
+def _launch_pass(arm: Arm, workload: Workload, binding: Binding, todo: Todo | None) -> Ticket:
     """Queue a whole pass of the trace; hand the controller a ticket for each anchor."""
     if todo is None:
-        return workload.launch(None, n_steps)
+        return workload.launch(None, binding.n_per_pass)
     done, n_ops = 0, workload.n_ops
     for request in arm.requests:
-        ticket = _launch_until(workload, done, request.launch, n_ops)
-        done = request.launch
+        anchor = binding.anchors[request.launch]
+        ticket = _launch_until(workload, done, anchor, n_ops)
+        done = anchor
         todo.append((ticket, request.offset_ns, request.clocks))
-    return _launch_until(workload, done, n_steps * n_ops, n_ops)
+    return _launch_until(workload, done, binding.anchors[-1], n_ops)
 
 
 def _launch_until(workload: Workload, first: int, stop: int, n_ops: int) -> Ticket:
@@ -266,13 +267,14 @@ def _launch_until(workload: Workload, first: int, stop: int, n_ops: int) -> Tick
     return workload.launch(None, 0)
 
 
-def _drained_pass(plan: Plan, arm: Arm, workload: Workload, director: Director) -> int:
+def _drained_pass(binding: Binding, arm: Arm, workload: Workload, director: Director) -> int:
     done, n_ops = 0, workload.n_ops
     for request in arm.requests:
-        workload.wait(_launch_until(workload, done, request.launch, n_ops))
-        done = request.launch
+        anchor = binding.anchors[request.launch]
+        workload.wait(_launch_until(workload, done, anchor, n_ops))
+        done = anchor
         director.request(request.clocks)
-    return workload.wait(_launch_until(workload, done, plan.n_ops, n_ops))
+    return workload.wait(_launch_until(workload, done, binding.anchors[-1], n_ops))
 
 
 def live_round(
@@ -283,14 +285,14 @@ def live_round(
     blocks: list[Block],
     *,
     seconds: float,
-    n_per_pass: int,
+    binding: Binding,
     rng: random.Random,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """One block of every arm, in random order."""
     for arm in rng.sample(plan.arms, len(plan.arms)):
         say(f"live: {arm.name}")
-        block = run_block(plan, arm, workload, director, seconds=seconds, n_per_pass=n_per_pass)
+        block = run_block(plan, arm, workload, director, seconds=seconds, binding=binding)
         blocks.append(block)
         record.add(
             "live",

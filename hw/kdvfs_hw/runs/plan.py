@@ -14,6 +14,7 @@ from kdvfs_hw.emulator.catalogue import load_names
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
+from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.study.scene import Scene
@@ -57,7 +58,8 @@ class Arm:
 class Plan:
     """``arms``: the first is AUTO, the baseline; ``protocol``: how requests are made while the workload runs.
 
-    ``switching_ns``: expected latency by (old, new). ``n_ops``: operations of the trace's driven stream.
+    ``switching_ns``: expected latency by (old, new). ``kinds``: what each kernel of a cell launches.
+    ``memsets``: for each operation of the trace's driven stream, whether it is a memory set.
     """
 
     source: str
@@ -65,8 +67,13 @@ class Plan:
     arms: tuple[Arm, ...]
     protocol: SwitchProtocol
     switching_ns: Mapping[tuple[Clocks, Clocks], int]
-    n_ops: int
+    kinds: Mapping[str, KernelKind]
+    memsets: tuple[bool, ...]
     assumed: tuple[str, ...]
+
+    @property
+    def n_ops(self) -> int:
+        return len(self.memsets)
 
     def cells(self) -> Iterator[Cell]:
         """Every kernel at every clocks, once."""
@@ -117,7 +124,8 @@ def make_plan(scene: Scene, schedules: Mapping[str, Schedule], *, protocol: str)
             for old in requested
             for new in requested
         },
-        n_ops=len(scene.chain),
+        kinds=dict(zip(load_names(costs), scene.program.kinds, strict=True)),
+        memsets=tuple(_is_memset(scene.program.kinds[int(kind)]) for kind in scene.chain.kind),
         assumed=tuple(dict.fromkeys((*costs.assumed, *table.assumed))),
     )
 
@@ -181,23 +189,56 @@ def _rows(scene: Scene, schedule: Schedule) -> list[int]:
     return rows
 
 
-def check_fits(plan: Plan, workload: Workload, modes: Sequence[str]) -> int:
-    """How many steps of the workload one pass of the trace is.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """How a plan and a workload fit. ``parts``: the plan's kernels to the workload's parts, several where the
+    workload tells apart what the trace does not. ``n_per_pass``: steps in one pass of the trace.
+    ``anchors``: the trace's operations (and their end) to operations of the pass."""
+
+    parts: Mapping[str, tuple[str, ...]]
+    n_per_pass: int
+    anchors: tuple[int, ...]
+
+
+def bind(plan: Plan, workload: Workload, modes: Sequence[str]) -> Binding:
+    """Match kernels by name, or by what they launch; operations by order, with or without memory sets.
 
     Raises InputError for a workload without the trace's kernels, or of another length.
     """
-    known = {part.name for part in workload.parts}
-    missing = sorted({cell.part for cell in plan.cells()} - known)
+    wanted = dict.fromkeys(cell.part for cell in plan.cells())
+    parts = {name: _parts_for(name, plan.kinds[name], workload) for name in wanted}
+    missing = [name for name, found in parts.items() if not found and not _is_memset(plan.kinds[name])]
     if "isolated" in modes and missing:
         raise InputError(
-            f"workload {workload.name}: has no part {missing[0]!r} ({len(missing)} of the trace's "
-            "kernels are missing); validate it with a trace of its own step"
+            f"workload {workload.name}: has no kernel {missing[0]!r} ({len(missing)} of the trace's "
+            "are missing); validate it with a trace of its own step"
         )
-    if "live" not in modes:
-        return 1
-    if workload.n_ops == 0 or plan.n_ops % workload.n_ops:
-        raise InputError(
-            f"workload {workload.name}: a step has {workload.n_ops} operations, the trace {plan.n_ops}; "
-            "the trace must be a whole number of steps"
-        )
-    return plan.n_ops // workload.n_ops
+    without = [0, *np.cumsum([not each for each in plan.memsets]).tolist()]
+    for anchors in (list(range(plan.n_ops + 1)), without):
+        n_per_pass = _whole(anchors[-1], workload.n_ops)
+        if n_per_pass:
+            return Binding(parts=parts, n_per_pass=n_per_pass, anchors=tuple(anchors))
+    if "live" not in modes and workload.n_ops == 0:  # any callable: its step is taken to be the trace
+        return Binding(parts=parts, n_per_pass=1, anchors=())
+    raise InputError(
+        f"workload {workload.name}: a step has {workload.n_ops} operations, the trace {plan.n_ops} "
+        f"({without[-1]} without memory sets); the trace must be a whole number of steps"
+    )
+
+
+def _whole(n: int, of: int) -> int:
+    return n // of if of and n % of == 0 else 0
+
+
+def _parts_for(name: str, kind: KernelKind, workload: Workload) -> tuple[str, ...]:
+    """The part of this name; else those that launch the same kernel alike, with the same FLOPs if known."""
+    if any(part.name == name for part in workload.parts):
+        return (name,)
+    launch = (kind.name, kind.grid, kind.block)
+    alike = [p for p in workload.parts if (p.kind.name, p.kind.grid, p.kind.block) == launch]
+    same = [p for p in alike if kind.flops and p.kind.flops and abs(p.kind.flops / kind.flops - 1) < 0.01]
+    return tuple(part.name for part in same or alike)
+
+
+def _is_memset(kind: KernelKind) -> bool:
+    return kind.op_class == "memset"

@@ -12,7 +12,7 @@ from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.measure.statistics import MIN_READINGS
 from kdvfs_hw.runs.isolated import Readings, isolated_quantities, isolated_round, why_void
 from kdvfs_hw.runs.live import Block, Director, choose, live_quantities, live_round
-from kdvfs_hw.runs.plan import Plan, check_fits
+from kdvfs_hw.runs.plan import Binding, Plan, bind
 from kdvfs_hw.runs.record import COSTS, Record
 from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, Verdict, quantity
 from kdvfs_hw.workloads.base import Workload
@@ -70,10 +70,10 @@ def validate(
     """
     if control is None and set(settings.modes) & CONTROLLED:
         raise InvariantError(f"modes {settings.modes} without control over clocks")
-    n_per_pass = check_fits(plan, workload, settings.modes)
+    binding = bind(plan, workload, settings.modes)
     record.begin(device, "validate", workload=dict(workload.describe()))
     record.add("plan", **plan.to_json(), modes=list(settings.modes), seed=settings.seed)
-    outcome = _rounds(device, plan, workload, record, settings, control, n_per_pass, say)
+    outcome = _rounds(device, plan, workload, record, settings, control, binding, say)
     record.add("verdict", **outcome.verdict.to_json())
     record.page(outcome_lines(plan, outcome))
     return outcome
@@ -86,7 +86,7 @@ def _rounds(
     record: Record,
     settings: Settings,
     control: ClockControl | None,
-    n_per_pass: int,
+    binding: Binding,
     say: Callable[[str], None],
 ) -> Outcome:
     rng = random.Random(settings.seed)
@@ -115,6 +115,7 @@ def _rounds(
             if control is not None and director is not None and "isolated" in settings.modes:
                 isolated_round(
                     plan,
+                    binding,
                     workload,
                     observer,
                     control,
@@ -134,13 +135,11 @@ def _rounds(
                     record,
                     blocks,
                     seconds=settings.seconds,
-                    n_per_pass=n_per_pass,
+                    binding=binding,
                     rng=rng,
                     say=say,
                 )
-            verdict = Verdict(
-                quantities=tuple(_quantities(plan, settings, steps, readings, blocks, n_per_pass))
-            )
+            verdict = Verdict(quantities=tuple(_quantities(plan, settings, steps, readings, blocks, binding)))
             if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
                 break
         record.add("overhead", **observer.overhead.to_json())
@@ -161,17 +160,17 @@ def _quantities(
     steps: Sequence[Reading],
     readings: Readings,
     blocks: list[Block],
-    n_per_pass: int,
+    binding: Binding,
 ) -> Iterator[Quantity]:
     base = plan.arms[0]
     if "observe" in settings.modes:
         good = [reading for reading in steps if not reading.void]
-        times = [reading.time_s * n_per_pass for reading in good]
-        energies = [e * n_per_pass for reading in good if (e := reading.energy_j) is not None]
+        times = [reading.time_s * binding.n_per_pass for reading in good]
+        energies = [e * binding.n_per_pass for reading in good if (e := reading.energy_j) is not None]
         yield quantity("step at auto", "time", "s", base.time_s, times, TIME_TOLERANCE)
         yield quantity("step at auto", "energy", "J", base.energy_j, energies, ENERGY_TOLERANCE)
     if "isolated" in settings.modes:
-        yield from isolated_quantities(plan, readings)
+        yield from isolated_quantities(plan, binding, readings)
     if "live" in settings.modes:
         yield from live_quantities(plan, blocks)
 
