@@ -204,7 +204,16 @@ def test_one_command_optimizes_validates_and_says(tmp_path: Path, fault: str, an
     done = kdvfs(
         *("validate", "step.csv", "--gpu", "gpu.toml", "--device", f"emulated:h200{fault}"),
         *("--protocol", "lookahead", "--mode", "isolated", "--mode", "live", "--allow-clock-control"),
-        *("--seconds", "1.5", "--repeats", "20", "--settle", "3", "--out-dir", "run"),
+        *(
+            "--seconds",
+            "1.5",
+            "--repeats",
+            "20" if answer == "agrees" else "5",
+            "--settle",
+            "3",
+            "--out-dir",
+            "run",
+        ),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
