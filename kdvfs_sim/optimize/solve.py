@@ -18,11 +18,12 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Groups, Ints, cells_of, fold, group_launches
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
-from kdvfs_sim.optimize.knapsack import solve_knapsack
+from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
 from kdvfs_sim.optimize.target import Outcome, Target
 
 GAP = 1e-4  # relative: how far from its bound an answer may stay
 CLOSED = 1e-9  # relative: the gap below which an answer is called optimal
+FEW_GROUPS = 100
 N_JUDGED = 12  # outcomes placed and judged a round
 LONG = 100_000  # launches from which on fewer are judged
 N_BEYOND = 3  # of them beyond the budget, to be mixed over iterations
@@ -72,11 +73,7 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
     if problem.granularity == "static":
         return replace(static_lock(problem, singles), seed=seed)
     try:
-        method: Method = (
-            Charged(problem, partial(_restricted, problem), gap)
-            if problem.protocol.charged
-            else _Free(problem)
-        )
+        method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
     found = _judged(problem, method)
@@ -91,7 +88,7 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
 
 def _method(problem: Problem, gap: float) -> Method:
     if not problem.protocol.charged:
-        return _Free(problem)
+        return _Free(problem, gap)
     return Charged(problem, partial(_restricted, problem), gap)
 
 
@@ -195,16 +192,19 @@ def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bo
 class _Free:
     """Changes that cost nothing: the knapsack."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, gap: float) -> None:
         self._problem = problem
         self._group = group_launches(problem.chain, problem.granularity)
+        # few groups close to the last digit; many equal ones would take for ever to
+        self._gap = EXACT if self._group.max(initial=0) < FEW_GROUPS else gap / 100
         self._rows = np.arange(problem.costs.n_clocks)
         self._groups = self._folded(at_least=False)
         self._target = Target.of(problem.objective)
-        self._answer = solve_knapsack(self._groups, self._target)
+        self._answer = solve_knapsack(self._groups, self._target, gap=self._gap)
         self.bound = self._answer.bound
         if not problem.chain.additive:
-            self.bound = solve_knapsack(self._folded(at_least=True), self._target).bound
+            folded = self._folded(at_least=True)
+            self.bound = solve_knapsack(folded, self._target, gap=self._gap).bound
 
     def _folded(self, *, at_least: bool) -> Groups:
         problem = self._problem
@@ -215,7 +215,8 @@ class _Free:
 
     def outcomes(self, target: Target) -> list[Outcome]:
         if target != self._target:
-            self._target, self._answer = target, solve_knapsack(self._groups, target)
+            self._target = target
+            self._answer = solve_knapsack(self._groups, target, gap=self._gap)
         return list(self._answer.outcomes)
 
     def schedule(self, outcome: Outcome) -> Schedule:

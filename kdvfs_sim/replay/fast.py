@@ -173,7 +173,7 @@ class FastEvaluator:
         if results.dropped[0]:
             flags.append("requests_dropped")
         return Metrics(
-            time_s=int(results.time_ns[0]) * 1e-9,
+            time_s=int(results.time_ns[0]) / 1e9,
             energy_j=None if unknown else energy_j,
             n_switches=int(results.n_switches[0]),
             switching_s=int(results.switching_ns[0]) * 1e-9,

@@ -88,7 +88,7 @@ def replay(
     return ReplayResult(
         timeline=timeline,
         metrics=Metrics(
-            time_s=timeline.time_ns * 1e-9,
+            time_s=timeline.time_ns / 1e9,  # nearest: a budget in seconds is met by as many nanoseconds
             energy_j=None if reason else timeline.energy_j,
             n_switches=len(changes),
             switching_s=sum(c.lands_ns - c.issued_ns for c in changes) * 1e-9,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.core.switching import SwitchTable
@@ -37,7 +37,8 @@ BATCHES_PER_WORKER: Final = 4
 class Scenario:
     """What a change costs. ``gpu`` None: the same for every pair; else as the catalogue's entry says at
     ``level``, with ``host_call_ns`` in place of its own where given. ``switching_ns`` is that of an SM clock
-    change, for the axis."""
+    change, for the axis. A GPU with one memory clock has nothing to say of memory changes: on a workload
+    that has them they are taken to cost what SM clock changes cost."""
 
     name: str
     switching_ns: int
@@ -56,7 +57,10 @@ class Scenario:
             return SwitchTable.uniform(
                 len(clocks), host_call_ns=self.host_call_ns or 0, switching_ns=self.switching_ns
             )
-        table = tabulate(switching_model(self.gpu, self.level), clocks)
+        model = switching_model(self.gpu, self.level)
+        if len(self.gpu.memory) == 1 and len({pair.mem_mhz for pair in clocks} - {AUTO}) > 1:
+            model = replace(model, memory=model.sm)
+        table = tabulate(model, clocks)
         if self.host_call_ns is None:
             return table
         n_calls = np.sign(table.host_call_ns)

@@ -105,7 +105,7 @@ def _replayed(
         return Scatter(time_s=np.array([m.time_s for m in metrics]), energy_j=np.array(energies))
     batch = replace(fast.arrays([schedule] * n), draws=luck.draws(n_requests * n, rng))
     results = fast.evaluate_many(batch)
-    return Scatter(time_s=results.time_ns.astype(np.float64) * 1e-9, energy_j=results.energy_j)
+    return Scatter(time_s=results.time_ns / 1e9, energy_j=results.energy_j)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

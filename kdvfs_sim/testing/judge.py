@@ -188,7 +188,7 @@ def judged(problem: Problem) -> Iterator[tuple[Schedule, Metrics]]:
         yield (
             schedule,
             Metrics(
-                time_s=int(batch.time_ns[i]) * 1e-9,
+                time_s=int(batch.time_ns[i]) / 1e9,
                 energy_j=None if np.isnan(energy_j) else energy_j,
                 n_switches=int(batch.n_switches[i]),
             ),

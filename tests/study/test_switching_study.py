@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Solution
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
@@ -123,6 +124,8 @@ def test_a_gpu_is_shown_at_both_ends_and_a_free_call_apart() -> None:
     assert b200[1].table(clocks).host_call_ns[0, 1] == 5_000_000
     assert b200[3].table(clocks).host_call_ns[0, 1] == 0
     assert b200[3].table(clocks).switching_ns[0, 1] == b200[1].table(clocks).switching_ns[0, 1]
+    two_memories = (Clocks(1000, 5001), Clocks(1000, 9501))
+    assert b200[1].table(two_memories).switching_ns[0, 1] == b200[1].switching_ns  # not nothing
     assert HARDWARE_FLOOR.table(clocks).switching_ns[0, 1] == 100_000
     assert of_latency(5).table(clocks).switching_ns.tolist() == [[0, 5, 5], [5, 0, 5], [5, 5, 0]]
 
