@@ -46,9 +46,9 @@ ASSUMED: Final = """
 ## What is assumed
 
 Costs are those of the GPU that each workload ran on; of the other GPUs only the switching is taken. The way
-back is charged: an iteration ends at the clocks it began with. The published iteration also has memory clocks to
-choose; GPUs with one memory clock (A100, B200) are taken to change it as slowly as the SM clock. Switching of
-the SM clock:
+back is charged: an iteration ends at the clocks it began with. The published iteration also has memory
+clocks to choose; GPUs with one memory clock (A100, B200) are taken to change it as slowly as the SM clock.
+Switching of the SM clock:
 
 | GPU | call | until the new clock | kind | source |
 |---|---|---|---|---|"""
