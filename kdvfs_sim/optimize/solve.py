@@ -40,13 +40,14 @@ class ExactOptimizer:
         return solve(problem, seed=seed, gap=self.gap)
 
 
-def solve(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
+def solve(problem: Problem, *, seed: int, gap: float = GAP, mixes: bool = True) -> Solution:
     """The best schedule found, judged, with a lower bound. Deterministic; ``seed`` is only recorded.
 
-    ``gap`` (relative) is what the search aims at; the answer tells what it came to. Infeasible and
+    ``gap`` (relative) is what the search aims at; the answer tells what it came to. ``mixes``: under the
+    periodic boundary the answer may be two schedules in turn over iterations. Infeasible and
     not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
     """
-    may_mix = problem.boundary == "periodic" and problem.aggregation == "global"
+    may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
     return _solve(problem, seed, gap, may_mix=may_mix)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,20 +54,20 @@ def _optimized(
     name: str, gpu: str | None, protocol: str, slack_pct: float, say: Callable[[str], None]
 ) -> tuple[Scene, dict[str, Schedule], str]:
     """The best single schedule under the protocol: an alternation between two is no schedule of one pass."""
-    from kdvfs_sim.report.results import best_row
-    from kdvfs_sim.study.equal_slack import equal_slack
-    from kdvfs_sim.study.plans import Budget, plans_from
+    from kdvfs_sim.core.clocks import AUTO_CLOCKS
+    from kdvfs_sim.optimize.solve import solve
+    from kdvfs_sim.study.plans import Budget
+    from kdvfs_sim.study.power_limit import static
 
     scene = build_scene(read_trace(name), gpu=gpu)
     say(f"optimizing {name} under {protocol}")
-    table = equal_slack(
-        scene, budget=Budget(slack_pct=slack_pct), protocols=[protocol], plans=plans_from("launch"), seed=0
-    )
-    single = [row for row in table.rows if row.solution is None or row.solution.alternate is None]
-    row = best_row(replace(table, rows=tuple(single)))
-    if row is None or row.solution is None or row.solution.schedule is None:
+    free = scene.protocols["free"]
+    auto = scene.replay(static(AUTO_CLOCKS, scene, free), free).metrics
+    objective = Budget(slack_pct=slack_pct).objective("energy", auto)
+    found = solve(scene.problem(objective, scene.protocols[protocol]), seed=0, mixes=False)
+    if found.schedule is None:
         raise InputError(f"{name}: no schedule keeps within {slack_pct:g} % more time under {protocol}")
-    return scene, {row.name.replace(" ", "-"): row.solution.schedule}, protocol
+    return scene, {"static" if len(found.schedule) == 1 else "launch": found.schedule}, protocol
 
 
 def emulated_spec(scene: Scene) -> DeviceSpec:
