@@ -43,7 +43,10 @@ def command(
         ),
     ] = None,
     protocol: Annotated[
-        str, typer.Option("--protocol", metavar="P", help="free, drain, follow, lookahead, or all.")
+        str,
+        typer.Option(
+            "--protocol", metavar="P", help="free, drain, follow, lookahead, several by comma, or all."
+        ),
     ] = "all",
     policy: Annotated[
         str,
@@ -107,7 +110,7 @@ def command(
         slack_pct=parse_percent(slack),
         energy_pct=None if energy_budget is None else parse_percent(energy_budget, "--energy-budget"),
     )
-    names = list(PROTOCOLS) if protocol == "all" else [protocol_name(protocol)]
+    names = list(PROTOCOLS) if protocol == "all" else [protocol_name(p.strip()) for p in protocol.split(",")]
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
     probability = None if confidence is None else _probability_from(confidence)

@@ -68,7 +68,7 @@ def protocol_name(text: str) -> str:
     """Raises UsageError."""
     if text in PROTOCOLS:
         return text
-    raise UsageError(f"--protocol {text!r}: one of {', '.join(PROTOCOLS)} is right")
+    raise UsageError(f"--protocol {text!r}: write one of {', '.join(PROTOCOLS)}, or all")
 
 
 def node_power_from(node_power_w: float) -> float:

@@ -19,6 +19,7 @@ from kdvfs_sim.optimize.placement import walk
 from kdvfs_sim.optimize.target import Outcome, Target
 
 MAX_ROUNDS = 8
+MAX_STEPS = 50_000_000  # launches walked by one descent, about a second
 LAPS = 3  # of a periodic walk: two to find its round, and the one that is priced
 
 
@@ -64,13 +65,15 @@ def _descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) 
     requests = np.empty((2 * n + 1, 3), dtype=np.int64)
     time_ns, energy_j = _run(model, choice, start, requests)
     best = _value(price, time_ns, energy_j)
+    left = MAX_STEPS // n
     for _ in range(MAX_ROUNDS):
         before = best
         for g in range(len(clocks)):
             kept = clocks[g]
             for c in range(n_clocks):
-                if c == clocks[g] or not model.rules.requestable[c]:
+                if c == clocks[g] or not model.rules.requestable[c] or left == 0:
                     continue
+                left -= 1
                 _assign(choice, group, g, c)
                 tried_ns, tried_j = _run(model, choice, start, requests)
                 value = _value(price, tried_ns, tried_j)
@@ -78,7 +81,7 @@ def _descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) 
                     best, kept, time_ns, energy_j = value, c, tried_ns, tried_j
             clocks[g] = kept
             _assign(choice, group, g, kept)
-        if not best < before:
+        if not best < before or left == 0:
             break
     return time_ns, energy_j
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.table import Table
 
 from kdvfs_sim.core.problem import Metrics
+from kdvfs_sim.core.units import format_duration
 from kdvfs_sim.report.page import wide_console
 from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
 from kdvfs_sim.study.sentence import closing_sentence
@@ -39,7 +40,7 @@ def show_policies(table: EqualSlack) -> None:
     console = wide_console()
     base = table.baseline
     console.print(
-        f"AUTO: {base.time_s * 1e3:.3f} ms, {base.energy_j:.3f} J, {base.mean_power_w:.0f} W. "
+        f"AUTO: {format_duration(base.time_s * 1e9)}, {base.energy_j:.4g} J, {base.mean_power_w:.0f} W. "
         f"Budget: {table.budget}. Percentages against AUTO; negative energy is saved."
     )
     grid = Table(box=None, pad_edge=False, header_style="bold")
@@ -74,6 +75,20 @@ def notes(table: EqualSlack) -> list[str]:
             "dynamic: by how many points time/energy move when schedule and AUTO are both replayed under the "
             "GPU's lagging governor instead of an ideal one."
         )
+    latest = max(
+        (row for row in table.rows if row.time_pct_range and row.objective == "energy"),
+        key=lambda row: row.time_pct_range[1] if row.time_pct_range else 0.0,
+        default=None,
+    )
+    if (
+        latest is not None
+        and latest.time_pct_range
+        and latest.time_pct_range[1] > table.budget.slack_pct + 0.01
+    ):
+        lines.append(
+            "budgets are kept at the nominal numbers: at the ends of their ranges a plan takes up to "
+            f"{latest.time_pct_range[1]:+.2f} % time ({latest.name}, {latest.protocol}; --json has all)."
+        )
     lines += [f"note: {flag}" for flag in table.flags]
     assumed = sorted({name for row in table.rows for name in row.assumed})
     if assumed:
@@ -94,7 +109,7 @@ def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
         energy_range,
         _dynamic(row),
         "" if row.n_switches is None else f"{row.n_switches:g}",
-        _signed(row.lower_bound_pct),
+        _signed(row.lower_bound_pct) + ("" if row.objective == "energy" else f" {row.objective}"),
         "" if row.gap_pct is None else f"{round(row.gap_pct, 3) + 0.0:.3f}",
         status,
     ]

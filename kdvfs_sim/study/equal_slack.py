@@ -23,6 +23,7 @@ from kdvfs_sim.study.uncertainty import Luck, scattered, sure_plan
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
 NOMINAL: Final[Corner] = ("nominal", "nominal")
 SURE: Final = "launch sure"
+MOSTLY_BUSY: Final = 0.5
 BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock", "pass")
 
 
@@ -96,8 +97,14 @@ def equal_slack(
     probability when switching times scatter as ``luck`` says; and say of every plan that switches how often
     it does. Raises InputError if AUTO's energy is not known: there is nothing to compare with then.
     """
-    comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck())
+    comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck(), progress)
     flags = list(scene.flags)
+    busy = float(scene.chain.duration_ns.sum()) * 1e-9 / comparison.auto_at["nominal"].time_s
+    if busy < MOSTLY_BUSY:
+        flags.append(
+            f"the stream is busy {busy:.1%} of the time: savings are mostly idle power, and gaps that the host "
+            "leaves are taken to stay as they are"
+        )
     if scene.governor is None:
         flags.append(f"no replay under a dynamic governor: that of {scene.gpu.name} has not been measured")
     if scene.costs["low"] is scene.costs["high"]:
@@ -126,7 +133,10 @@ def equal_slack(
 class _Comparison:
     """The budget, the AUTO runs, and the evaluators, built once per table."""
 
-    def __init__(self, scene: Scene, budget: Budget, seed: int, luck: Luck | None) -> None:
+    def __init__(
+        self, scene: Scene, budget: Budget, seed: int, luck: Luck | None, progress: Callable[[str], None]
+    ) -> None:
+        self.progress = progress
         self.luck = luck
         self.scene = scene
         self.seed = seed
@@ -210,7 +220,13 @@ class _Comparison:
             missing = Solution(status="not applicable", message="a probability is kept of a time budget")
             return self._row(SURE, plan, protocol, missing)
         found = sure_plan(
-            self.scene, protocol, objective, probability=confidence, luck=self.luck, seed=self.seed
+            self.scene,
+            protocol,
+            objective,
+            probability=confidence,
+            luck=self.luck,
+            seed=self.seed,
+            progress=lambda text: self.progress(f"{protocol.name}: {SURE}, {text}"),
         )
         missing = Solution(status="infeasible", message="no lock keeps the budget")
         return self._row(SURE, plan, protocol, missing if found is None else found.solution)
