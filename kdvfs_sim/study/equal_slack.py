@@ -102,7 +102,7 @@ def equal_slack(
     busy = float(scene.chain.duration_ns.sum()) * 1e-9 / comparison.auto_at["nominal"].time_s
     if busy < MOSTLY_BUSY:
         flags.append(
-            f"the stream is busy {busy:.1%} of the time: savings are mostly idle power, and gaps that the host "
+            f"the stream is busy {busy:.1%} of the time: savings are mostly idle power; gaps that the host "
             "leaves are taken to stay as they are"
         )
     if scene.governor is None:
