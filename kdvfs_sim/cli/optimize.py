@@ -114,6 +114,10 @@ def command(
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
     probability = None if confidence is None else _probability_from(confidence)
+    if probability is not None and energy_budget is not None:
+        raise UsageError("--confidence is that of a time budget: leave --energy-budget out")
+    if landing_error_ms and probability is None:
+        raise UsageError("--landing-error goes with --confidence, which is missing")
     if not 0 <= landing_error_ms <= MAX_LANDING_ERROR_MS:
         raise UsageError(
             f"--landing-error {landing_error_ms}: milliseconds from 0 to {MAX_LANDING_ERROR_MS} are right"

@@ -75,7 +75,7 @@ def switching(
     """
     import os
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
     from kdvfs_sim.cli.console import print_json, say, steps, working
     from kdvfs_sim.gpu.catalogue import load_gpu
@@ -94,6 +94,8 @@ def switching(
         raise UsageError("--protocol free: nothing to study; drain, follow, lookahead or all is right")
     periods = _iterations_from(iterations)
     node_power = node_power_from(node_power)
+    if gpu is not None and not all(name.strip() for name in gpu.split(",")):
+        raise UsageError(f"--gpu {gpu!r}: names by comma, none of them empty")
     gpus = None if gpu is None else [load_gpu(name.strip()) for name in gpu.split(",")]
     target = None if folder is None else out_dir(folder)
     if target is not None:
@@ -114,7 +116,9 @@ def switching(
         }
     n_workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
     # spawned: forked workers would inherit the threads of compiled code
-    pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) if n_workers > 1 else None
+    pool = None
+    if n_workers > 1:
+        pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
     try:
         study = switching_study(
             scenes,
@@ -126,6 +130,10 @@ def switching(
             seed=seed,
             progress=steps("studying"),
         )
+    except BaseException:  # the case that a worker is at may take minutes: nobody waits for it
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
         if pool is not None:
             pool.shutdown(cancel_futures=True)
@@ -136,6 +144,24 @@ def switching(
         print_json(study_json(study))
     else:
         show_study(study)
+
+
+def _end_with_parent() -> None:
+    """In a worker: leave interrupts to the parent, and end when it has ended, however it did."""
+    import os
+    import signal
+    import threading
+    from multiprocessing import parent_process
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _iterations_from(text: str) -> list[int]:

@@ -181,9 +181,9 @@ def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bo
     auto = problem.costs.auto
     judged = problem.evaluate(locked(problem, problem.costs.clocks[auto]))
     limit_s = problem.objective.max_time_s
-    factor = np.inf if limit_s is None else limit_s / judged.time_s
-    at_auto = time_ns[:, rows == auto]
-    allowed: Bools = time_ns <= at_auto * factor
+    if limit_s is None or not judged.time_s:
+        return np.ones(time_ns.shape, dtype=np.bool_)
+    allowed: Bools = time_ns <= time_ns[:, rows == auto] * (limit_s / judged.time_s)
     return allowed
 
 

@@ -34,6 +34,8 @@ def load(name: str) -> Any:
     Raises UsageError for a name of another form or of something else, PluginError if its module fails.
     """
     place, separator, attribute = name.rpartition(":")
+    if separator and (not place or (place.startswith(".") and not place.endswith(".py"))):
+        raise UsageError(f"{name!r}: write module:Object or file.py:Object")
     if not separator or not attribute.replace(".", "").isidentifier():
         if Path(name).exists() or find_shipped(name):
             if name.endswith(".py"):
@@ -72,7 +74,7 @@ def _module(place: str) -> ModuleType:
         if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
             raise UsageError(f"no module {place!r} here or among the installed packages") from None
         raise PluginError(f"{place}: cannot be imported: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
 
 
@@ -100,7 +102,7 @@ def made(plugin: Any, kind: Kind) -> tuple[Any, bool]:
         return plugin, False
     try:
         return plugin(), True
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
             f"{plugin.__name__}() failed: {type(error).__name__}: {error}; name an object or a class "
             "that needs no arguments"

@@ -97,7 +97,7 @@ def run_law(
             raise
         except NoCase:
             hypothesis.reject()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             silent = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
             hypothesis.reject()
         n_judged += 1

@@ -113,6 +113,7 @@ def test_malformed_clocks_are_a_usage_error(kdvfs: Run, clocks: str) -> None:
         ("--iterations", "0"),
         ("--iterations", "1,,2"),
         ("--workers", "-1"),
+        ("--gpu", "h200,"),
         ("--node-power", "nan"),
     ],
 )
@@ -143,6 +144,7 @@ def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: s
         ("--confidence", "sure"),
         ("--confidence", "100%"),
         ("--landing-error", "-1"),
+        ("--landing-error", "5"),
         ("--nonsense", "1"),
     ],
 )

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from .conftest import Outcome
 
@@ -30,3 +36,27 @@ def test_a_study_prints_json_and_leaves_its_files(kdvfs: Callable[..., Outcome],
         "study.html", "study.json", "study.png",
     ]  # fmt: skip
     assert document["sentences"][-1] == "Not validated on hardware."
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_a_study_that_is_killed(tmp_path: Path, how: signal.Signals) -> None:
+    """Whatever ends the parent: its pipe, which the workers hold too, closes soon after."""
+    command = [sys.executable, "-m", "kdvfs_sim", "study", "switching", "h200_gpt3xl_full_train"]
+    run = subprocess.Popen(
+        [*command, "--workers", "2", "--iterations", "1", "--out-dir", str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    if not children.exists():
+        run.kill()
+        run.communicate()
+        pytest.skip("no /proc to see workers in")
+    deadline = time.monotonic() + 90
+    while len(children.read_text().split()) < 3 and time.monotonic() < deadline:  # two and their tracker
+        time.sleep(0.1)
+    time.sleep(2)
+    run.send_signal(how)
+    run.communicate(timeout=20)
+    assert run.returncode != 0
+    assert not list((tmp_path / "out").iterdir())
