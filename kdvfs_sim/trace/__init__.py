@@ -1,1 +1,1 @@
-"""TODO"""
+"""Recordings: readers, kernel kinds, and the Trace that the other rooms are given."""

@@ -151,7 +151,9 @@ def test_serial_requests_wait_fifo_lands_in_order_and_the_latest_wins() -> None:
 def test_other_queues_leave_whole_timelines(scene: Scene) -> None:
     for queue in ("fifo", "latest_wins"):
         protocol = replace(scene.protocol, device_queue=queue)
-        replay(scene.program, **{**scene.arguments, "protocol": protocol})
+        timeline = replay(scene.program, **{**scene.arguments, "protocol": protocol}).timeline
+        assert (timeline.end_ns >= timeline.start_ns).all()
+        assert timeline.time_ns == timeline.end_ns.max()
 
 
 # -- what does not fit ---------------------------------------------------------------------------------------
