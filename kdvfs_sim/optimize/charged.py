@@ -23,6 +23,7 @@ from kdvfs_sim.optimize.blocks import LONG, LongPaths, most_begun
 from kdvfs_sim.optimize.changes import Model, model_of
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
+from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack
 from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
@@ -32,6 +33,7 @@ from kdvfs_sim.optimize.target import Outcome, Target
 COARSE = 24  # clocks, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
 NEAR = 1e-4  # relative: where that look takes the multiplier to be found
+OFF = (-0.01, 0.01, -0.02, 0.02, -0.04, 0.04)  # relative: multipliers beside the best one
 N_STARTS = 3  # choices of the free problem that a descent starts from
 
 
@@ -51,14 +53,47 @@ class Chase:
         outcomes, bound = list(self.frontier.outcomes), self.frontier.bound(target)
         if not target.binds or not np.isfinite(bound) or self._closed(outcomes, target, bound):
             return outcomes, bound
+        exchanged: list[Outcome] = []
+        if not isinstance(self.paths, LongPaths):
+            exchanged = self._exchanged(self.paths, target, [])
+            outcomes += exchanged
         within, beyond = self.frontier.sides(target)
-        if within is not None and beyond is not None:
+        if within is not None and beyond is not None and not self._closed(outcomes, target, bound):
             outcomes += splice(self.paths.place, within, beyond, target, bound * (1 + self.gap / 2))
+        if exchanged and not self._closed(outcomes, target, bound):
+            outcomes += self._refined(target, exchanged)
+            bound = self.frontier.bound(target)
         if isinstance(self.paths, OpenPaths) and not self._closed(outcomes, target, bound):
-            found, proven = close(self.paths, target, gap=self.gap)
+            values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))
+            enough = min(values, default=np.inf) / (1 + self.gap)
+            found, proven = close(self.paths, target, gap=self.gap, enough=enough)
             outcomes += [] if found is None else [found]
             bound = max(bound, proven)
         return outcomes, bound
+
+    def _exchanged(
+        self, paths: OpenPaths | ClosedPaths, target: Target, found: list[Outcome]
+    ) -> list[Outcome]:
+        """What stretches of the outcomes known make."""
+        return exchanges(
+            paths.model,
+            [*self.frontier.outcomes, *found],
+            target,
+            self.frontier.tightest(target)[0],
+            gap=self.gap,
+            enough=self.frontier.bound(target) * (1 + self.gap / 2),
+        )
+
+    def _refined(self, target: Target, found: list[Outcome]) -> list[Outcome]:
+        """The same with more outcomes: those of multipliers a little off, which differ elsewhere."""
+        assert not isinstance(self.paths, LongPaths)
+        energy_weight, time_weight = self.frontier.tightest(target)[0]
+        for step in OFF:
+            self.frontier.ask(self.paths, energy_weight, time_weight * (1 + step))
+            found = self._exchanged(self.paths, target, found) or found
+            if self._closed(found, target, self.frontier.bound(target)):
+                break
+        return found
 
     def _closed(self, outcomes: list[Outcome], target: Target, bound: float) -> bool:
         values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))

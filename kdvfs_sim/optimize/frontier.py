@@ -54,6 +54,14 @@ class Frontier:
     lines: list[Line] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
+    def ask(self, oracle: Oracle, energy_weight: float, time_weight: float) -> Outcome | None:
+        """Add what an oracle says of some weights."""
+        value_j, outcome = oracle(energy_weight, time_weight)
+        self.lines.append(Line(energy_weight, time_weight, value_j))
+        if outcome is not None:
+            self.outcomes.append(outcome)
+        return outcome
+
     @property
     def least_time_ns(self) -> float:
         """Proven lower bound on time."""
@@ -168,11 +176,7 @@ def explore(
 
     def ask(energy_weight: float, time_weight: float) -> Outcome | None:
         asked.add((energy_weight, time_weight))
-        value_j, outcome = oracle(energy_weight, time_weight)
-        frontier.lines.append(Line(energy_weight, time_weight, value_j))
-        if outcome is not None:
-            frontier.outcomes.append(outcome)
-        return outcome
+        return frontier.ask(oracle, energy_weight, time_weight)
 
     only_time_binds = target.minimize == "energy" and target.max_energy_j == np.inf
     if seeds and only_time_binds:
