@@ -114,6 +114,7 @@ class Charged:
         relaxed = self._paths(self._rows, at_least=True)
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
+        self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
         self._chase = chase
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
             predicted = self._paths(self._rows, at_least=False)
@@ -133,8 +134,8 @@ class Charged:
         """The requests that bring an outcome about."""
         problem = self._problem
         placed = self._chase.paths.place(outcome)
-        if placed is None:
-            return None
+        if placed is None or not problem.costs.requestable[self._rows[placed.requests[:, 2]]].all():
+            return None  # staying at a start that nobody can ask for is no schedule
         return placed.schedule(
             tuple(problem.costs.clocks[row] for row in self._rows),
             protocol=problem.protocol.name,
@@ -153,9 +154,11 @@ class Charged:
     ) -> OpenPaths | ClosedPaths | LongPaths:
         """The schedules of the first launches of the chain, of all unless said otherwise."""
         problem, part = self._problem, slice(n_launches)
-        cells = self._restrict(cells_of(problem.chain, problem.costs, rows, at_least=at_least), rows)
+        start = self._start if problem.boundary == "one-shot" else None
+        cells = cells_of(problem.chain, problem.costs, rows, at_least=at_least, start=start)
+        cells = self._restrict(cells, rows)
         cells = cells.first(len(problem.chain) if n_launches is None else n_launches)
-        start = int(np.searchsorted(rows, self._start))
+        begin = int(np.searchsorted(rows, self._start))
         build = partial(
             model_of,
             protocol=problem.protocol,
@@ -171,9 +174,9 @@ class Charged:
             n_ahead = most_begun(cells, int(longest) + problem.protocol.trigger_ns)
             if n_ahead < len(cells.kind) // 4:
                 return LongPaths(
-                    cells=cells, may_change=self._begins[part], build=build, start=start, n_ahead=n_ahead
+                    cells=cells, may_change=self._begins[part], build=build, start=begin, n_ahead=n_ahead
                 )
-        return OpenPaths(model=build(cells, self._begins[part]), start=start)
+        return OpenPaths(model=build(cells, self._begins[part]), start=begin)
 
     def _seeds(self, target: Target) -> tuple[Weights, ...]:
         """The weights that matter with few clocks, or few launches: those of all are near."""

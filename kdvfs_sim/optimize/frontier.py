@@ -109,14 +109,14 @@ class Frontier:
         On every edge of the envelope the objectives are monotone or rise and then fall, so the
         best point is a corner: where two lines meet, or where one meets the budget.
         """
+        if not self.outcomes:
+            return np.inf, np.inf
         a, b, v = (np.array(column) for column in zip(*self.lines, strict=True))
         sloped = a > 0
         with np.errstate(divide="ignore", invalid="ignore"):
             level, slope = v[sloped] / a[sloped], b[sloped] / a[sloped]
             meets = (level[:, None] - level) / (slope[:, None] - slope)
             at_budget = (v - a * target.max_energy_j) / b
-        if not self.outcomes:
-            return np.inf, np.inf
         first, last = self.least_time_ns, target.max_time_ns
         if last == np.inf:  # the cheapest of all has been asked for: beyond it, nothing is better
             last = max(o.time_ns for o in self.outcomes)
