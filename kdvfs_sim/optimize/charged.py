@@ -134,8 +134,10 @@ class Charged:
         """The requests that bring an outcome about."""
         problem = self._problem
         placed = self._chase.paths.place(outcome)
-        if placed is None or not problem.costs.requestable[self._rows[placed.requests[:, 2]]].all():
-            return None  # staying at a start that nobody can ask for is no schedule
+        if placed is None:
+            return None
+        if not problem.costs.requestable[self._rows[placed.requests[0, 2]]]:
+            placed = replace(placed, requests=placed.requests[:0])  # stays at a start that nobody can ask for
         return placed.schedule(
             tuple(problem.costs.clocks[row] for row in self._rows),
             protocol=problem.protocol.name,

@@ -92,10 +92,10 @@ def exchange(
     differs = (time_ns[:, 0] != time_ns[:, 1]) | (energy_j[:, 0] != energy_j[:, 1])
     if differs.sum() < 2:
         return None
-    cost, used, budget = energy_j, time_ns.astype(np.float64), target.max_time_ns
-    weight = weights[1] / weights[0]
+    cost, used, budget, (cost_weight, weight) = energy_j, time_ns.astype(float), target.max_time_ns, weights
     if budget == np.inf:
-        cost, used, budget, weight = used, cost, target.max_energy_j, 1 / weight
+        cost, used, budget, (weight, cost_weight) = used, cost, target.max_energy_j, weights
+    weight = weight / cost_weight if cost_weight > 0 else 0.0  # any is right, the best is fast
     left = budget - float(used[~differs, 0].sum())
     cost, used = cost[differs], used[differs]
     picks, _ = close_core(cost, used, np.ones(cost.shape, dtype=np.bool_), left, weight, enough)

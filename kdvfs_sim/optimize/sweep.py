@@ -243,7 +243,7 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     for a in range(n_clocks):
         n_targets = order.n_targets[a]
         table.reached[a] = value[i, a]
-        if n_targets == 0 or not model.cells.allowed[i, a]:
+        if n_targets == 0:
             continue
         starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
         first = table.first[a]
@@ -308,7 +308,7 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
     n, n_clocks = cells.allowed.shape
     limit = i + n if rules.periodic else n
     for a in range(n_clocks):
-        if order.n_targets[a] == 0 or not cells.allowed[i, a]:
+        if order.n_targets[a] == 0:
             continue
         starts, run, barred, idle = model.runs.start_ns[a], table.run[a], model.runs.barred[a], table.idle[a]
         asked_ns = starts[i] + rules.trigger_ns
