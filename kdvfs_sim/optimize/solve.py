@@ -240,7 +240,8 @@ class _Free:
         if target != self._target:
             self._target = target
             self._answer = solve_knapsack(self._groups, target, gap=self._gap)
-        return list(self._answer.outcomes)
+        beyond = [o for o in self._answer.frontier.outcomes if not target.allows(o)]
+        return [*self._answer.outcomes, *beyond]
 
     def schedule(self, outcome: Outcome) -> Schedule:
         problem = self._problem
