@@ -80,6 +80,7 @@ def validate(
     from contextlib import ExitStack
 
     from kdvfs_hw.devices import EMULATED, open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.plan import make_plan
     from kdvfs_hw.runs.subject import emulated_spec, emulated_workload, load_subject
     from kdvfs_hw.workloads.resolve import workload_from
@@ -112,6 +113,7 @@ def validate(
     )
     spec = emulated_spec(scene) if workload is None else None
     with Record(out) as record, open_device(device, spec=spec) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if workload is not None:
             work = workload_from(workload)
         else:

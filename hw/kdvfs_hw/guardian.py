@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kdvfs_hw.devices import OpenDevice
 from kdvfs_hw.guardian_line import Line
-from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, unfinished_record
+from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, make_folder, refuse_locked
 from kdvfs_hw.timing import WallTime
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl, Feature
@@ -94,12 +94,7 @@ def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) 
         raise DeviceError(
             f"{device.uuid}: a guardian needs wall time; virtual time is for unit tests without one"
         )
-    earlier = unfinished_record(folder, device.uuid)
-    if earlier is not None and earlier.guardian is None:
-        raise DeviceError(
-            f"{device.uuid}: an earlier run (process {earlier.runner}) may have left clocks locked: "
-            f"first run kdvfs hw reset --device {opened.reference} {ALLOW_OPTION}"
-        )
+    refuse_locked((folder, *opened.record_folders), device.uuid)
     others = device.foreign_processes(own_pids) if capabilities[Feature.PROCESSES].support == "yes" else ()
     if others:
         pids = ", ".join(str(other.pid) for other in others)
@@ -125,6 +120,7 @@ class ArmedGuardian:
         self._n_sent = 0
         self._released = False
         ours, theirs = socket.socketpair()
+        make_folder(folder)
         with theirs:
             # -P: nothing in the current folder may stand in for a module of the guardian
             command = [sys.executable, "-P", "-m", "kdvfs_hw.guardian_process", str(theirs.fileno())]
@@ -218,7 +214,6 @@ class ArmedGuardian:
 
 
 def _log(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     return folder / "guardian.log"
 
 

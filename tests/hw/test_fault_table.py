@@ -34,6 +34,7 @@ TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "no_energy": (NO_ENERGY, NO_ENERGY, NO_ENERGY),
     "no_power": (AGREES, AGREES, AGREES),
     "no_reasons": (AGREES, AGREES, AGREES),
+    "no_persistence": (AGREES, AGREES, AGREES),
     "lock_ignored": (AGREES, NOT_KEPT, NOT_KEPT),
     "clipped=1230": (AGREES, NOT_KEPT, NOT_KEPT),
     "lock_lost=0.035": (AGREES, NOT_KEPT, NOT_KEPT),

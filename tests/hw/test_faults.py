@@ -66,6 +66,7 @@ TABLE = {
     "no_permission=1": Row({}, DevicePermissionError, "Insufficient Permissions", value=1),
     "no_lock": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "Not Supported"),
     "no_mem_lock": Row({Feature.LOCK_MEM: "no"}, None, wanted=Clocks(1000, AUTO)),
+    "no_persistence": Row({}, None),
     "mig": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "MIG is on"),
     "no_energy": Row({Feature.ENERGY_COUNTER: "no"}, None, reading=energy),
     "no_power": Row(
@@ -160,13 +161,13 @@ def test_a_controlled_run(gpu: EmulatedGpu, name: str) -> None:
         assert row.says in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.exit_code == 6
-    assert (unfinished_record(gpu.folder, gpu.uuid) is not None) == row.left_locked
+    assert (unfinished_record((gpu.folder,), gpu.uuid) is not None) == row.left_locked
     gpu.heal(name.partition("=")[0])
     if row.left_locked:
         wait_for_the_guardian(gpu)
         (outcome,) = reset(f"emulated:{gpu.folder}", allowed=True)
         assert outcome.complete
-    assert unfinished_record(gpu.folder, gpu.uuid) is None
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
     assert gpu.locks() == AUTO_CLOCKS
 
 
@@ -174,7 +175,7 @@ def wait_for_the_guardian(gpu: EmulatedGpu) -> None:
     """It goes on trying for a while after the run, and lets go of its record at the end."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        left = unfinished_record(gpu.folder, gpu.uuid)
+        left = unfinished_record((gpu.folder,), gpu.uuid)
         if left is None or left.guardian is None:
             return
         time.sleep(0.05)
@@ -204,7 +205,7 @@ def test_an_error_that_passes_does_not_keep_the_guardian_from_releasing(gpu: Emu
         control.request_clocks(WANTED)
         gpu.script("unknown_error", for_s=0.3)
     assert gpu.locks() == AUTO_CLOCKS
-    assert unfinished_record(gpu.folder, gpu.uuid) is None
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
 
 
 def test_an_unreleased_lock_is_a_note_on_the_first_error_not_in_its_place(gpu: EmulatedGpu) -> None:

@@ -116,7 +116,7 @@ def test_a_signal_ends_the_run_and_releases_its_clocks(toy: EmulatedGpu, signal_
     run.end()
     assert run.process.returncode != 0
     assert locks_seen_by_another_process(toy) == "sm=auto,mem=auto"
-    assert unfinished_record(toy.folder, toy.uuid) is None
+    assert unfinished_record((toy.folder,), toy.uuid) is None
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_both_killed_is_repaired_by_reset_and_a_new_run_is_refused_until_then(to
     run.process.kill()
     run.end()
     assert toy.locks() != AUTO_CLOCKS
-    left = unfinished_record(toy.folder, toy.uuid)
+    left = unfinished_record((toy.folder,), toy.uuid)
     assert left is not None
     assert left.guardian is None
     reference = f"emulated:{toy.folder}"
@@ -230,7 +230,7 @@ def test_both_killed_is_repaired_by_reset_and_a_new_run_is_refused_until_then(to
     (outcome,) = reset(reference, allowed=True)
     assert outcome.complete
     assert locks_seen_by_another_process(toy) == "sm=auto,mem=auto"
-    assert unfinished_record(toy.folder, toy.uuid) is None
+    assert unfinished_record((toy.folder,), toy.uuid) is None
 
 
 def test_a_second_run_on_the_same_gpu_is_refused(toy: EmulatedGpu) -> None:
@@ -291,7 +291,7 @@ def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
         wait_for_guardians(gpu)
         n_dirty += any(record["event"] == "locking" for record in records(gpu))
         assert gpu.locks() == AUTO_CLOCKS, f"{name} {i} of seed {seed}: {records(gpu)}"
-        assert unfinished_record(gpu.folder, gpu.uuid) is None
+        assert unfinished_record((gpu.folder,), gpu.uuid) is None
         gpu.close()
     return n_dirty
 

@@ -169,8 +169,7 @@ class EmulatedLibrary:
 
     @entry("nvmlDeviceGetPersistenceMode", _HANDLE, _OUT)
     def _persistence(self, handle: Address, out: Address) -> None:
-        self._device(handle)
-        put(c.c_uint, out, 1)
+        put(c.c_uint, out, not self._device(handle)[1].fault("no_persistence"))
 
     @entry("nvmlDeviceGetMigMode", _HANDLE, _OUT, _OUT)
     def _mig(self, handle: Address, current: Address, pending: Address) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import fcntl
+import io
 import json
 import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Self
 
 from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.workloads.base import Part
@@ -26,23 +29,36 @@ LINES, PAGE, KERNELS, COSTS = "record.jsonl", "record.md", "kernels.csv", "costs
 class Record:
     """Appends lines to ``record.jsonl`` in a folder, each on disk before the next reading begins.
 
-    Without a folder the lines are only kept. Raises InputError for a folder that already holds a record.
+    A line is one write: whoever ends this process leaves whole lines, and at most one cut short, which
+    ``read_record`` passes over. Without a folder the lines are only kept. Without a line there is no file.
+    Raises InputError for a folder that already holds a record, that another run writes to, or that cannot be
+    written.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.lines: list[dict[str, Any]] = []
-        self._file: TextIO | None = None
+        self._descriptor = -1
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                self._file = (folder / LINES).open("x", encoding="utf-8")
-            except FileExistsError:
+                self._descriptor = os.open(
+                    folder / LINES, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                has_lines = os.fstat(self._descriptor).st_size > 0
+            except BlockingIOError:
+                os.close(self._descriptor)
                 raise InputError(
-                    f"{folder}: already holds {LINES}; a record is never overwritten, name another folder"
+                    f"{folder}: another run is writing its record there; name another folder"
                 ) from None
             except OSError as error:
                 raise InputError(f"{folder}: cannot be used for a record ({error.strerror})") from None
+            if has_lines:
+                os.close(self._descriptor)
+                raise InputError(
+                    f"{folder}: already holds {LINES}; a record is never overwritten, name another folder"
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -69,10 +85,19 @@ class Record:
         """One line, ``kind`` first. Numbers that are not finite become null."""
         line = {"kind": kind, **_finite(fields)}
         self.lines.append(line)
-        if self._file is not None:
-            self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        if self._descriptor < 0:
+            return
+        assert self.folder is not None
+        data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            n_written = os.write(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise InputError(f"{self.folder / LINES}: cannot be written ({error.strerror})") from None
+        if n_written != len(data):
+            raise InputError(
+                f"{self.folder / LINES}: {n_written} of {len(data)} bytes were written; is the disk full?"
+            )
 
     def page(self, lines: Iterable[str]) -> None:
         """The Markdown page beside the lines."""
@@ -83,15 +108,21 @@ class Record:
     def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """A CSV beside the lines, in the form that other commands read."""
         if self.folder is not None:
-            with (self.folder / name).open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(["" if v is None else v for v in row] for row in rows)
+            text = io.StringIO(newline="")
+            writer = csv.writer(text)
+            writer.writerow(columns)
+            writer.writerows(["" if v is None else v for v in row] for row in rows)
+            with atomic_write(self.folder / name) as file:
+                file.write(text.getvalue().encode())
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._descriptor >= 0:
+            assert self.folder is not None
+            if not self.lines:  # nothing was begun: the folder can be named again
+                with suppress(OSError):
+                    os.unlink(self.folder / LINES)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _finite(value: Any) -> Any:
