@@ -195,6 +195,7 @@ def sweep(
             readings = run(
                 todo, work, observer, control, record, repeats=repeats, seconds=seconds, seed=seed, say=say
             )
+            record.counter_updates(observer.updates)
         best = list(best_clocks(readings))
         record.add("best", found=[{**asdict(each), "clocks": str(each.clocks)} for each in best])
     if json:

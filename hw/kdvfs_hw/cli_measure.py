@@ -50,7 +50,7 @@ def observe(
     with Record(out) as record, open_device(device) as opened:
         refuse_locked(opened.record_folders, opened.device.uuid)
         if command:
-            reading, code = observe_command(opened.device, command, record)
+            reading, code = observe_command(opened.device, command, record, say=say)
             show: Any = [_reading_line(reading)]
             if code:
                 raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")

@@ -32,7 +32,8 @@ class EmulatedGpu:
     """The device behind the emulated driver, and what an emulated workload talks to.
 
     Kernels are launched into one queue and run in order, as on a CUDA stream; how long they take
-    follows the clocks while they run. A queue outlives the process that filled it.
+    follows the clocks while they run. What a process had queued goes when
+    another opens the GPU and it has ended.
     """
 
     def __init__(self, folder: Path, *, time: TimeSource | None = None) -> None:
@@ -48,6 +49,8 @@ class EmulatedGpu:
         self._guard = threading.Lock()
         self._fold: State = self.spec.state(self.loaded.start_ns)
         self._offset = 0
+        for pid in {work.pid for work in self.view().queue if not _is_alive(work.pid)}:
+            self._record("drop", pid=pid)
 
     @classmethod
     def create(
@@ -164,3 +167,13 @@ class EmulatedGpu:
 
     def _record(self, what: str, **fields: Any) -> None:
         self._requests.append({"t": self.time.now_ns(), "do": what, **fields})
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from kdvfs_hw.measure.counter import EnergyWindow, Period, energy_between, find_edges, find_period
+from kdvfs_hw.measure.counter import Edge, EnergyWindow, Period, energy_between, find_edges, find_period
 from kdvfs_hw.timing import begin, join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
 from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError
@@ -143,6 +143,11 @@ class Observer:
     @property
     def period(self) -> Period | None:
         return find_period(find_edges(self._seen.readings[-400:]))
+
+    @property
+    def updates(self) -> tuple[Edge, ...]:
+        """Every update of the energy counter seen so far."""
+        return find_edges(list(self._seen.readings))
 
     def await_period(self, timeout_s: float = 3.0) -> Period | None:
         """Wait until the counter's period is known; None if it does not show in time."""

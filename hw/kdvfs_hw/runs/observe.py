@@ -84,21 +84,28 @@ def observe(
             **observer.overhead.to_json(),
         }
         record.add("overhead", **result.overhead)
+        record.counter_updates(observer.updates)
     record.table(KERNELS, KERNEL_COLUMNS, kernel_rows(parts, result.kernels))
     record.page(observed_page(device, workload, result))
     return result
 
 
 def observe_command(
-    device: Device, command: Sequence[str], record: Record, *, folder: Path | None = None
+    device: Device,
+    command: Sequence[str],
+    record: Record,
+    *,
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Reading, int]:
     """Run any command and watch the GPU meanwhile; the reading of the whole run, and its exit code."""
     record.begin(device, "observe", workload={"command": list(command)})
     with Observer(device) as observer:
         observer.await_period()
-        reading, code = run_command(command, observer, folder=folder)
+        reading, code = run_command(command, observer, folder=folder, say=say)
         record.add("command", exit_code=code, **reading.to_json())
         record.add("overhead", **observer.overhead.to_json())
+        record.counter_updates(observer.updates)
     return reading, code
 
 

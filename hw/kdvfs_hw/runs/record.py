@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
+from kdvfs_hw.measure.counter import Edge
 from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.workloads.base import Part
 from kdvfs_sim.core.device import Device
@@ -99,6 +100,15 @@ class Record:
                 f"{self.folder / LINES}: {n_written} of {len(data)} bytes were written; is the disk full?"
             )
 
+    def counter_updates(self, updates: Sequence[Edge]) -> None:
+        """The energy counter's updates as they were seen, so that what was made of them can be made again."""
+        self.add(
+            "counter_updates",
+            early_ns=[edge.early_ns for edge in updates],
+            late_ns=[edge.late_ns for edge in updates],
+            energy_mj=[edge.energy_mj for edge in updates],
+        )
+
     def page(self, lines: Iterable[str]) -> None:
         """The Markdown page beside the lines."""
         if self.folder is not None:
@@ -154,6 +164,15 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     if head.get("format") != FORMAT or head.get("schema_version") != SCHEMA_VERSION:
         raise InputError(f"{path}: is not a record of version {SCHEMA_VERSION}; kdvfs hw observe writes one")
     return lines
+
+
+def read_updates(lines: Sequence[Mapping[str, Any]]) -> tuple[Edge, ...]:
+    """The counter's updates of a record; none in one of before they were kept."""
+    found = next((line for line in lines if line["kind"] == "counter_updates"), None)
+    if found is None:
+        return ()
+    columns = zip(found["early_ns"], found["late_ns"], found["energy_mj"], strict=True)
+    return tuple(Edge(early_ns=early, late_ns=late, energy_mj=mj) for early, late, mj in columns)
 
 
 def part_json(part: Part) -> dict[str, Any]:

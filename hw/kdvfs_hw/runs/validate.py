@@ -143,6 +143,7 @@ def _rounds(
             if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
                 break
         record.add("overhead", **observer.overhead.to_json())
+        record.counter_updates(observer.updates)
     void = [r.void for each in readings.values() for r in each if r.void]
     void += [reading.void for reading in steps if reading.void]
     void += [block.void for block in blocks if block.void]
