@@ -189,7 +189,10 @@ def sweep(
             raise UsageError("a real GPU needs a --workload whose kernels are read")
         todo = check_points(asked, work, opened.device)
         record.begin(opened.device, "sweep", workload=dict(work.describe()), seed=seed)
-        with guarded_clocks(opened, allowed=allow, say=say) as control, Observer(opened.device) as observer:
+        with (
+            guarded_clocks(opened, allowed=allow, say=say) as control,
+            Observer(opened.device, alone=True) as observer,
+        ):
             observer.await_period()
             settle_workload(work, observer, max_s=settle, beat=control.beat)
             readings = run(

@@ -36,6 +36,7 @@ DEFAULT_LEASE_S: Final = 30.0
 _ARM_TIMEOUT_S: Final = 15.0
 _ANSWER_TIMEOUT_S: Final = 5.0
 _RELEASE_TIMEOUT_S: Final = 30.0
+_SILENT_TIMEOUT_S: Final = 0.2
 _UNWAITED: Final[list[subprocess.Popen[bytes]]] = []
 
 
@@ -119,20 +120,28 @@ class ArmedGuardian:
         self._owner = os.getpid()
         self._n_sent = 0
         self._released = False
-        ours, theirs = socket.socketpair()
+        self._silent = False
         make_folder(folder)
+        ours, theirs = socket.socketpair()
         with theirs:
             # -P: nothing in the current folder may stand in for a module of the guardian
             command = [sys.executable, "-P", "-m", "kdvfs_hw.guardian_process", str(theirs.fileno())]
-            with open(_log(folder), "ab") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+            try:
+                with open(_log(folder), "ab") as log:
+                    self._process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                ours.close()
+                raise DeviceError(
+                    f"{opened.device.uuid}: no guardian, so no control of clocks: {_log(folder)}: "
+                    f"{error.strerror}; set KDVFS_STATE_DIR to a folder of yours"
+                ) from None
         self._line = Line(ours)
         self._line.send(
             {
@@ -164,7 +173,7 @@ class ArmedGuardian:
         """
         if self._released:
             return
-        answer = self._ask({"do": "release"}, _RELEASE_TIMEOUT_S)
+        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if self._silent else _RELEASE_TIMEOUT_S)
         self._released = True
         device = self._opened.device
         if answer is None or "release" not in answer:
@@ -195,6 +204,7 @@ class ArmedGuardian:
         answer = self._ask({"do": what, "clocks": clocks and str(clocks)}, _ANSWER_TIMEOUT_S)
         device = self._opened.device
         if answer is None:
+            self._silent = True
             raise DeviceError(
                 f"{device.uuid}: the guardian (process {self.pid}) does not answer; clocks released"
             )

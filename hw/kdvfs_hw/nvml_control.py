@@ -28,6 +28,7 @@ _RESET: Final[dict[Domain, str]] = {
     "sm": "nvmlDeviceResetGpuLockedClocks",
     "mem": "nvmlDeviceResetMemoryLockedClocks",
 }
+_CHANGES: Final = frozenset((*_SET.values(), *_RESET.values()))
 _FEATURE: Final[dict[Domain, Feature]] = {"sm": Feature.LOCK_SM, "mem": Feature.LOCK_MEM}
 _N_TRIES: Final = 5
 _FIRST_PAUSE_NS: Final = 50_000_000
@@ -184,9 +185,9 @@ def _with(clocks: Clocks, domain: Domain, mhz: ClockMhz) -> Clocks:
 
 def _lock(device: NvmlDevice, domain: Domain, mhz: ClockMhz) -> None:
     if isinstance(mhz, int):
-        device.ask(_SET[domain], mhz, mhz)
+        device.ask(_SET[domain], mhz, mhz, may_change=_CHANGES)
     else:
-        device.ask(_RESET[domain])
+        device.ask(_RESET[domain], may_change=_CHANGES)
 
 
 def _reset(device: NvmlDevice, domain: Domain, words: dict[Domain, str]) -> Outcome:

@@ -17,7 +17,7 @@ from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
 from kdvfs_hw.journal import Journal
 from kdvfs_hw.lock_record import unfinished_record
-from toy_gpu import toy_spec
+from toy_gpu import SET_SM, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import DeviceError, InvariantError, UsageError
@@ -27,7 +27,8 @@ WITHOUT_GUARDIAN = """
 import sys, time
 from kdvfs_hw.devices import open_device
 with open_device("emulated:" + sys.argv[1]) as opened:
-    opened.device.ask("nvmlDeviceSetGpuLockedClocks", 1000, 1000)
+    name = "nvmlDeviceSetGpuLockedClocks"
+    opened.device.ask(name, 1000, 1000, may_change=[name])
     print("locked", flush=True)
     time.sleep(60)
 """
@@ -169,7 +170,7 @@ def test_a_lock_made_after_the_guardian_gave_up_is_released_too(toy: EmulatedGpu
         deadline = time.monotonic() + 10
         while records(toy)[-1]["event"] != "released" and time.monotonic() < deadline:
             time.sleep(0.02)
-        opened.device.ask("nvmlDeviceSetGpuLockedClocks", 1000, 1000)
+        opened.device.ask(SET_SM, 1000, 1000, may_change={SET_SM})
         assert toy.locks() == Clocks(1000, AUTO)
         with pytest.raises(DeviceError, match="no sign of life from the run"):
             guardian.after(Clocks(1000, AUTO))

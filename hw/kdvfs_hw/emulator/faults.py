@@ -49,6 +49,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
         "another process computes on the GPU and slows ours", "its slowdown, factor", 1.5, 1, 1000
     ),
     "slower": FaultKind("every kernel takes longer than the model says", "factor", 1.05, 0.01, 1000),
+    "power_limit": FaultKind("somebody has lowered the power limit", "W", 500, 1, 100_000),
     "slow_switching": FaultKind(
         "every clock change takes longer than the model says", "factor", 10, 0.001, 10_000
     ),

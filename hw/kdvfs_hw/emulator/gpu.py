@@ -117,7 +117,7 @@ class EmulatedGpu:
         self, name: str, value: float | None = None, *, after_s: float = 0.0, for_s: float | None = None
     ) -> None:
         """Put a fault of ``FAULTS`` in force, from ``after_s`` on, for ``for_s`` or for good."""
-        _, default = parse_fault(name)
+        name, default = parse_fault(name)
         self._script(name, default if value is None else check_value(name, value), after_s, for_s)
 
     def _script(self, name: str, value: float, after_s: float = 0.0, for_s: float | None = None) -> None:

@@ -261,7 +261,10 @@ class EmulatedLibrary:
 
     @entry("nvmlDeviceGetEnforcedPowerLimit", _HANDLE, _OUT)
     def _power_limit(self, handle: Address, out: Address) -> None:
-        put(c.c_uint, out, round(self._device(handle)[0].spec.power_limit_w * 1000))
+        gpu, state = self._device(handle)
+        lowered = state.fault("power_limit")
+        limit_w = min(gpu.spec.power_limit_w, lowered.value) if lowered else gpu.spec.power_limit_w
+        put(c.c_uint, out, round(limit_w * 1000))
 
     @entry("nvmlDeviceGetTemperatureV", _HANDLE, _OUT)
     def _temperature(self, handle: Address, out: Address) -> None:
