@@ -165,6 +165,8 @@ def release_clocks(device: NvmlDevice, believed: Collection[Clocks]) -> Release:
     for domain in _DOMAINS:
         outcomes[domain] = _reset(device, domain, words)
         locks = {clocks.sm_mhz if domain == "sm" else clocks.mem_mhz for clocks in believed}
+        if outcomes[domain] == "not supported" and any(isinstance(mhz, int) for mhz in locks):
+            outcomes[domain] = "refused"  # it did take the lock
         lock = next((mhz for mhz in locks if isinstance(mhz, int) and _near(before, domain, mhz)), None)
         if outcomes[domain] != "accepted" or lock is None:
             continue
@@ -197,7 +199,8 @@ def _reset(device: NvmlDevice, domain: Domain, words: dict[Domain, str]) -> Outc
             _lock(device, domain, AUTO)
             words.pop(domain, None)
             return "accepted"
-        except DeviceUnsupportedError:
+        except DeviceUnsupportedError as error:
+            words[domain] = error.words
             return "not supported"
         except DriverError as error:
             words[domain] = error.words
