@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,12 @@ def kdvfs(
     )
 
 
+def heed_every_signal() -> None:
+    """A test run in the background, or under nohup, hands its ignored signals down; a run would heed none."""
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
 def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     """Start it, in a process group of its own."""
     return subprocess.Popen(
@@ -27,4 +34,5 @@ def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
         text=True,
         cwd=cwd,
         start_new_session=True,
+        preexec_fn=heed_every_signal,
     )

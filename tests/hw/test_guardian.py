@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import heed_every_signal
 from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
@@ -39,12 +40,6 @@ def toy(tmp_path: Path) -> Iterator[EmulatedGpu]:
     gpu = EmulatedGpu.create(tmp_path / "toy", toy_spec(host_call_ns=1_000_000, switching_ns=4_000_000))
     yield gpu
     gpu.close()
-
-
-def heed_every_signal() -> None:
-    """A test run in the background, or under nohup, hands its ignored signals down; a run would heed none."""
-    for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 class Run:
