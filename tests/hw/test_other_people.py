@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import kdvfs, start
+from command import start
 from kdvfs_hw import guardian
 from kdvfs_hw.devices import open_device, open_emulated
 from kdvfs_hw.doctor import examine, to_lines
@@ -101,14 +101,18 @@ def test_and_the_clocks_are_the_others_at_once(tmp_path: Path) -> None:
     write_subject(tmp_path)
     write_schedule(alternating(), tmp_path / "schedule.json")
     gpu = EmulatedGpu.create(tmp_path / "gpu", _named_spec(tmp_path))
-    gpu.script("foreign_process", after_s=8.0)
-    done = kdvfs(
+    run = start(
         *("validate", "schedule.json", "--trace", "step.csv", "--gpu", "gpu.toml", "--mode", "live"),
-        *("--device", f"emulated:{gpu.folder}", "--allow-clock-control", "--settle", "1", "--repeats", "100"),
+        *("--device", f"emulated:{gpu.folder}", "--allow-clock-control", "--settle", "1"),
         cwd=tmp_path,
     )
-    assert done.returncode == 6, done.stderr
-    assert "has begun to use the GPU" in done.stderr
+    while gpu.locks() == AUTO_CLOCKS:
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.02)
+    gpu.script("foreign_process")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 6, err
+    assert "has begun to use the GPU" in err
     assert [call for call in gpu.calls() if call["call"] == SET_SM]
     assert gpu.locks() == AUTO_CLOCKS
     assert unfinished_record((gpu.folder,), gpu.uuid) is None
