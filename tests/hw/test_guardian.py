@@ -40,6 +40,12 @@ def toy(tmp_path: Path) -> Iterator[EmulatedGpu]:
     gpu.close()
 
 
+def heed_every_signal() -> None:
+    """A test run in the background, or under nohup, hands its ignored signals down; a run would heed none."""
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT"):
+        signal.signal(getattr(signal, name), signal.SIG_DFL)
+
+
 class Run:
     """A victim process on a GPU, and its guardian as the lock record names it."""
 
@@ -50,6 +56,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_every_signal,
         )
 
     def wait_for(self, word: str) -> None:
