@@ -35,8 +35,8 @@ def other_sizes(published: Published, auto_sm_mhz: Floats) -> OtherSizes:
     """``auto_sm_mhz``: the kernels' fitted SM clocks at AUTO."""
     power_slope, clock_slope = auto_slopes(published, auto_sm_mhz)
     return OtherSizes(
-        again_time_pct=100.0 * (published.again_time - 1.0),
-        again_energy_pct=100.0 * (published.again_energy - 1.0),
+        again_time_pct=published.again_time_pct,
+        again_energy_pct=published.again_energy_pct,
         auto_power_slope=power_slope,
         auto_clock_slope=clock_slope,
         inner_per_tile=inner_per_tile(published.auto_time_s),

@@ -26,8 +26,8 @@ class Published:
     """Times and energies relative to (AUTO, AUTO); arrays (46,) by kernel ID, sweeps (66,) over CLOCKS.
 
     ``chosen``: the clocks of Table 1 as a row of CLOCKS, with ``chosen_time`` and ``chosen_energy``.
-    ``least_*``, ``most_*``: over all clocks, at which is not said. ``again_*``: an iteration with Table 1's
-    clocks measured later, mean of two.
+    ``least_*``, ``most_*``: over all clocks, at which is not said. ``again_*_pct``: an iteration with
+    Table 1's clocks against AUTO, measured later, mean of two.
     """
 
     auto_time_s: Floats
@@ -44,8 +44,8 @@ class Published:
     forward_energy: Floats
     backward_time: Floats
     backward_energy: Floats
-    again_time: float
-    again_energy: float
+    again_time_pct: float
+    again_energy_pct: float
 
     @property
     def auto_power_w(self) -> Floats:
@@ -69,7 +69,7 @@ def read_published(folder: Path) -> Published:
             values = np.empty(len(CLOCKS))
             values[order] = 1.0 + rows[f"{quantity}_pct_vs_auto"].to_numpy() / 100.0
             passes[f"{name}_{quantity}"] = values
-    again_time, again_energy = _again(folder / AGAIN_FILE)
+    again_time_pct, again_energy_pct = _again(folder / AGAIN_FILE)
     return Published(
         auto_time_s=time_s,
         auto_energy_j=energy_j,
@@ -81,14 +81,14 @@ def read_published(folder: Path) -> Published:
         most_time=kernels["max_time_s"].to_numpy() / time_s,
         least_energy=kernels["min_energy_J"].to_numpy() / energy_j,
         most_energy=kernels["max_energy_J"].to_numpy() / energy_j,
-        again_time=again_time,
-        again_energy=again_energy,
+        again_time_pct=again_time_pct,
+        again_energy_pct=again_energy_pct,
         **passes,
     )
 
 
 def _again(path: Path) -> tuple[float, float]:
-    """Time and energy, mean of the two points at the sizes of the fit: a repeat and no transfer."""
+    """Time and energy, per cent: mean of the two points at the sizes of the fit, a repeat and no transfer."""
     points = _read(path)
     found = [points.filter(figure=figure, x=x) for figure, x in _SIZES_OF_THE_FIT]
     if any(len(rows) != 1 for rows in found):
@@ -98,7 +98,7 @@ def _again(path: Path) -> tuple[float, float]:
         )
     repeats = pl.concat(found)
     time, energy = repeats.select("time_pct_mean", "energy_pct_mean").to_numpy().mean(axis=0)
-    return 1.0 + float(time) / 100.0, 1.0 + float(energy) / 100.0
+    return float(time), float(energy)
 
 
 def _read(path: Path) -> pl.DataFrame:
