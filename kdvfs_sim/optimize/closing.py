@@ -2,7 +2,7 @@
 
 The search looks for anything less than a little above the best multiplier's bound, then a little
 further, until it finds something: that is the best there is, to within the tolerance, and what was
-searched before without a find is proven empty. Nothing known beforehand takes part.
+searched before without a find is proven empty. What is known beforehand only says where to stop.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ def solve(problem: Problem, *, seed: int, gap: float = GAP, mixes: bool = True) 
 
     ``gap`` (relative) is what the search aims at; the answer tells what it came to. ``mixes``: under the
     periodic boundary the answer may be two schedules in turn over iterations. Infeasible and
-    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
+    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises, and InvariantError for
+    an answer below its bound: our bug.
     """
     may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
     return _solve(problem, seed, gap, may_mix=may_mix)
