@@ -14,9 +14,11 @@ from kdvfs_sim.cli.options import (
     JsonOption,
     NodePowerOption,
     RecordedClocksOption,
+    SeedOption,
     TraceArgument,
     boundary_from,
     node_power_from,
+    number_from,
     out_dir,
     protocol_name,
     recorded_from,
@@ -80,7 +82,7 @@ def command(
         str | None,
         typer.Option("--margin", metavar="p95", help="Raise times by what the GPU's fit leaves unexplained."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
+    seed: SeedOption = 0,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -116,12 +118,9 @@ def command(
     probability = None if confidence is None else _probability_from(confidence)
     if probability is not None and energy_budget is not None:
         raise UsageError("--confidence is that of a time budget: leave --energy-budget out")
+    landing_error_ms = number_from(landing_error_ms, "--landing-error", 0, MAX_LANDING_ERROR_MS, "ms")
     if landing_error_ms and probability is None:
         raise UsageError("--landing-error goes with --confidence, which is missing")
-    if not 0 <= landing_error_ms <= MAX_LANDING_ERROR_MS:
-        raise UsageError(
-            f"--landing-error {landing_error_ms}: milliseconds from 0 to {MAX_LANDING_ERROR_MS} are right"
-        )
     plans = plans_from(policy)
     if margin not in (None, "p95"):
         raise UsageError(f"--margin {margin!r}: p95 is right, or no margin")
