@@ -55,7 +55,8 @@ def command(
         typer.Option(
             "--policy",
             metavar="NAMES",
-            help="Policies beside the baselines: common, all, or names such as launch,kind,'launch edp'.",
+            help="Policies beside the baselines, which are always there: common, all, or names such as "
+            "launch,kind,'launch edp'.",
         ),
     ] = "common",
     confidence: Annotated[
@@ -112,7 +113,9 @@ def command(
         slack_pct=parse_percent(slack),
         energy_pct=None if energy_budget is None else parse_percent(energy_budget, "--energy-budget"),
     )
-    names = list(PROTOCOLS) if protocol == "all" else [protocol_name(p.strip()) for p in protocol.split(",")]
+    names = list(PROTOCOLS)
+    if protocol != "all":
+        names = list(dict.fromkeys(protocol_name(p.strip()) for p in protocol.split(",")))
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
     probability = None if confidence is None else _probability_from(confidence)
