@@ -42,7 +42,7 @@ def load(name: str) -> Any:
     if separator and (not place or (place.startswith(".") and not place.endswith(".py"))):
         raise UsageError(f"{name!r}: write module:Object or file.py:Object")
     if not separator or not attribute.replace(".", "").isidentifier():
-        if Path(name).exists() or find_shipped(name):
+        if name and (Path(name).exists() or find_shipped(name)):
             if name.endswith(".py"):
                 raise UsageError(f"{name!r}: name the object in it, as {name}:NAME")
             raise UsageError(f"{name!r} is a recording, not a plug-in; did you mean kdvfs inspect {name}?")

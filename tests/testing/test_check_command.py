@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,7 @@ def test_a_model_of_two_kinds_is_held_to_both(capsys: pytest.CaptureFixture[str]
     ("arguments", "code", "words"),
     [
         (["h200_gpt3xl_layer_train"], 2, "did you mean kdvfs inspect h200_gpt3xl_layer_train?"),
+        ([""], 2, "write module:Object or file.py:Object"),
         (["nothing"], 2, "write module:Object or file.py:Object"),
         (["no.such.module:X"], 2, "no module 'no.such.module'"),
         (["missing.py:X"], 2, "missing.py: no such file"),
@@ -194,7 +198,58 @@ def test_a_module_that_ends_when_imported_is_one_line(
     assert "ends.py" in captured.err
 
 
-def test_an_interrupt_is_the_users_where_interrupts_are_not_ignored() -> None:
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- 2>&- <&-"])
+def test_closed_streams_change_nothing_but_what_is_seen(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "ends.py").write_text(ENDINGS.format(ending="return None"))
+    command = f"{sys.executable} -m kdvfs_sim check {tmp_path / 'ends.py'}:Plugin --json --only " + LAWS[1]
+    done = subprocess.run(
+        f"{command} --examples 3 {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 5
+    assert "ended its process" not in done.stdout + done.stderr
+    if closed == "2>&-":
+        assert json.loads(done.stdout)["broken"] == 1
+
+
+def test_an_interrupt_ends_the_other_process_too(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        "class Plugin:\n"
+        "    def solve(self, problem, *, seed):\n"
+        f"        open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "        time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kdvfs_sim", "check", f"{tmp_path / 'slow.py'}:Plugin"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and pid.read_text() != "")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def wait_until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_an_interrupt_is_the_users_where_interrupts_are_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)
+
     class Interrupts:
         def solve(self, problem: Problem, *, seed: int) -> None:
             raise KeyboardInterrupt
