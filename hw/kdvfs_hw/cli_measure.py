@@ -36,6 +36,7 @@ def observe(
     Example: kdvfs hw observe --out-dir run -- python train.py
     """
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.observe import observe as observe_workload
     from kdvfs_hw.runs.observe import observe_command, summary_lines
     from kdvfs_hw.runs.record import Record
@@ -47,8 +48,9 @@ def observe(
         raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
     check_times(seconds=seconds, settle=settle, repeats=repeats, at_least=1, kernel_seconds=kernel_seconds)
     with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if command:
-            reading, code = observe_command(opened.device, command, record)
+            reading, code = observe_command(opened.device, command, record, say=say)
             show: Any = [_reading_line(reading)]
             if code:
                 raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")
@@ -116,6 +118,7 @@ def characterize(
     from kdvfs_hw.characterize.characterize import characterize as run
     from kdvfs_hw.characterize.characterize import characterize_lines
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.record import Record
     from kdvfs_hw.workloads.resolve import for_emulated, workload_from
     from kdvfs_sim.cli.console import others_on_stderr, print_json, say
@@ -126,6 +129,7 @@ def characterize(
     if allow and len(wanted) < 2:
         raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
     with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         load = workload_from(workload) if workload is not None else for_emulated(opened)
         if allow and load is None:
             raise UsageError("clock changes are timed under load: name one with --workload")

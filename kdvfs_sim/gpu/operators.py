@@ -20,6 +20,7 @@ import polars as pl
 from kdvfs_sim.core.csv_table import Lines, read_csv_table
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES, Category
+from kdvfs_sim.core.parquet import read_foreign
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
 from kdvfs_sim.gpu.power import Floats, GpuPower, gpu_power
 
@@ -73,7 +74,7 @@ def read_operators(path: Path) -> tuple[OperatorReading, ...]:
     lines = Lines()
     try:
         if path.suffix == ".parquet":
-            table = pl.read_parquet(path)
+            table = read_foreign(path)
         else:
             table, lines = read_csv_table(path)
     except (OSError, pl.exceptions.PolarsError) as error:

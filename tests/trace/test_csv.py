@@ -88,7 +88,10 @@ def test_a_bad_cell_is_named(tmp_path: Path, row: str, column: str, value: str) 
         ("name,start_ns,duration_ns\na,1\n", "line 2: has 2 cells; the header names 3"),
         ('name,start_ns,duration_ns\n"a,1,2\n', "is not CSV text"),
         ("name,start_ns,duration_ns\n", "holds no GPU operation"),
-        ("name,start_ns,duration_ns\na,0,9223372036854775807\n", "spans 9.22e+09 s; up to 1e+08 s is right"),
+        (
+            "name,start_ns,duration_ns\na,0,9223372036854775807\n",
+            "spans 9.22e+09 s; at most 1e+08 s is right",
+        ),
         ("name,start_ns,duration_ns\na,-9e18,1\nb,9,1\n".replace("9e18", "9" + "0" * 18), "spans 9e+09 s"),
     ],
 )

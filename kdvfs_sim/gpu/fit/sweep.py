@@ -18,6 +18,7 @@ from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.csv_table import UNENDED, Lines, read_csv_table
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES
+from kdvfs_sim.core.parquet import read_foreign
 from kdvfs_sim.gpu.fit.finding import Finding
 from kdvfs_sim.trace.categories import category_of
 
@@ -131,13 +132,7 @@ def read_sweep(path: Path) -> Sweep:
     if path.suffix == ".csv":
         table, lines = read_csv_table(path)
         return sweep_from_rows(table, source=str(path), lines=lines)
-    try:
-        return sweep_from_rows(pl.read_parquet(path), source=str(path))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as parquet ({first_line})") from None
+    return sweep_from_rows(read_foreign(path), source=str(path))
 
 
 def sweep_from_rows(table: pl.DataFrame, *, source: str = "", lines: Lines | None = None) -> Sweep:
