@@ -83,7 +83,7 @@ def switching(
     from multiprocessing import active_children, get_context
 
     from kdvfs_sim.cli.console import print_json, say, steps, working
-    from kdvfs_sim.core.processes import end_with_parent
+    from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in
     from kdvfs_sim.gpu.catalogue import load_gpu
     from kdvfs_sim.report.switching_page import show_study, study_json
     from kdvfs_sim.report.switching_plot import require_plots
@@ -125,6 +125,7 @@ def switching(
     pool = None
     if n_workers > 1:
         pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=end_with_parent)
+    let_interrupts_in()
     try:
         study = switching_study(
             scenes,

@@ -20,3 +20,13 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def let_interrupts_in() -> None:
+    """Before a wait that may be long: polars, once used, has system calls go on after an interrupt, so that a
+    wait for a lock or a pipe would not see Ctrl-C before it is over."""
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread() and hasattr(signal, "siginterrupt"):
+        signal.siginterrupt(signal.SIGINT, True)

@@ -107,7 +107,7 @@ def _one_process(request: _Request) -> Iterator[Tried]:
     try:
         while True:
             try:
-                receiver.poll(None)  # which Ctrl-C ends; polars has reads go on after a signal
+                receiver.poll(None)  # which Ctrl-C ends, unlike a read (see let_interrupts_in)
                 message: _Message = receiver.recv()
             except (EOFError, OSError):
                 yield _blamed(request, stage, _ending(process), time.perf_counter() - since)
