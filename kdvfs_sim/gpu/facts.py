@@ -55,6 +55,14 @@ MEANINGS: Final[dict[str, str]] = {
     "governor.rise_ns": "length of a rise",
     "governor.steps": "equal steps of such a move",
     "governor.overshoot": "how much too far a fall goes, relative to its depth",
+    "governor.budget.tick_ns": "the governor looks at the power so often",
+    "governor.budget.window_ns": "the mean over so long is held to the limit; unknown: each kernel is",
+    "governor.budget.gain": "allowed power per power that the mean lies below the limit",
+    "governor.budget.burst": "power held from tick to tick while the mean is low, over the limit",
+    "governor.budget.gemm_burst": "burst while matrix products run, where known apart",
+    "governor.budget.burst_gain": "a tick moves the allowed power by so much of what was off from that",
+    "governor.budget.most": "highest power allowed at all, over the limit",
+    "governor.budget.rise": "a tick raises the allowed power at most so much, over the limit",
 }
 KERNEL_FIELDS: Final[dict[str, str]] = {
     "sm_mhz": "SM clock at which such kernels run under AUTO and the default power limit",

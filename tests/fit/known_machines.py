@@ -18,7 +18,6 @@ from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transferred_points
 from kdvfs_sim.gpu.operators import fit_operators, leave_one_out
 from tests.gpu.h200_readings import (
     GEMM_SCOPES,
-    h200_governor,
     layer_step,
     operators,
     percentiles,
@@ -87,16 +86,13 @@ def h200_step(shared: Path) -> Row:
 
 def h200_scopes(shared: Path) -> Row:
     """5th and 95th percentile of the SM clock: read, and replayed under the dynamic governor."""
-    result: Row = {}
-    for name in GEMM_SCOPES:
-        found = percentiles(replay_scope(shared, name, h200_governor()))
-        result[name] = [*np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(), *found]
-    kinds = [KernelKind(name="copy", category="copy"), KernelKind(name="sincos", category="elementwise")]
-    costs = cost_table(load_gpu("h200"), kinds, [130e3, 130e3])
-    for i, name in enumerate(("copy", "sincos_compute")):
-        clock = costs.clocks[costs.effective[i, costs.auto]].sm_mhz
-        result[name] = [*np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(), clock, clock]
-    return result
+    return {
+        name: [
+            *np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(),
+            *percentiles(replay_scope(shared, name)),
+        ]
+        for name in (*GEMM_SCOPES, "copy", "sincos_compute")
+    }
 
 
 def all_known(shared: Path) -> Row:
