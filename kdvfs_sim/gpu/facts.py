@@ -46,6 +46,7 @@ MEANINGS: Final[dict[str, str]] = {
     "switching.memory.switching_ns": "from the request until the memory runs at the new clock",
     "switching.memory.up_ns": "switching_ns to a higher clock, where known apart",
     "switching.memory.down_ns": "switching_ns to a lower clock, where known apart",
+    "host_link.power_w": "device power during a copy from or to the host; unknown: that of communication",
     "protocol.trigger_ns": "from a launch boundary until a request that follows it is made",
     "protocol.relaunch_ns": "from a finished change on a drained GPU until the next kernel runs",
     "sensor.period_ns": "update period of the power reading",
@@ -275,6 +276,8 @@ def check_path(path: str) -> None:
     if path in MEANINGS:
         return
     head, _, rest = path.partition(".")
+    if head == "host_link" and rest in KERNEL_FIELDS:
+        return
     name, _, last = rest.rpartition(".")
     if last in KERNEL_FIELDS and name:
         if head == "kernel" or (head == "category" and name in CATEGORIES):

@@ -17,7 +17,8 @@ PLAIN = {
     "launch", "stream", "device", "seed", "share", "lower_bound", "steps", "overshoot", "recorded", "start",
     "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
     "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined", "pid",
-    "cut", "rise", "bend", "excess", "gap", "sigma", "gain", "burst", "burst_gain", "most", "kept", "baseline", "p_value", "energy_factor",
+    "cut", "rise", "bend", "excess", "gap", "sigma", "kept", "baseline", "p_value", "energy_factor",
+    "gain", "burst", "burst_gain", "most",
 }  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def load_power(name: str, begin_s: float, end_s: float) -> float:
 
 
 def levels(name: str) -> list[tuple[float, float]]:
-    """(SM clock, power) where both stood still: before the mean met the limit, in the first and second fall."""
+    """(SM clock, power) where both stood still: before the mean met the limit, and in two falls."""
     t_s, sm_mhz = load_clock(name)
     return [
         (float(sm_mhz[(t_s >= begin_s) & (t_s < end_s)].mean()), load_power(name, begin_s, end_s))
