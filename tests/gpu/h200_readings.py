@@ -68,7 +68,7 @@ _IN_STEP = {
     52: "qkv_dgrad",
     54: "qkv_wgrad",
 }
-_N_IN_STEP = 64
+N_IN_STEP = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,19 +106,19 @@ def layer_step(shared: Path) -> LayerStep:
     read = raw(shared)
     trace = read_trace("h200_gpt3xl_layer_train_100steps_gpuonly")
     kind, start, duration = (
-        trace.ops[name].to_numpy().reshape(-1, _N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
+        trace.ops[name].to_numpy().reshape(-1, N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
     )
     assert (kind == kind[0]).all()
     gaps = start.ravel()[1:] - (start + duration).ravel()[:-1]
     durations = np.median(duration, axis=0)
-    looped = np.zeros(_N_IN_STEP, dtype=np.bool_)
+    looped = np.zeros(N_IN_STEP, dtype=np.bool_)
     for position, name in _IN_STEP.items():
         durations[position], looped[position] = read[name]["us"] * 1e3, True
     return LayerStep(
         kinds=tuple(trace.kinds[i] for i in kind[0]),
         duration_ns=durations,
         looped=looped,
-        gap_ns=float(np.median(gaps)) * _N_IN_STEP,
+        gap_ns=float(np.median(gaps)) * N_IN_STEP,
     )
 
 
@@ -135,10 +135,12 @@ def scope(shared: Path, name: str) -> tuple[Floats, Floats]:
     return sm_mhz[busy], duration_ms * 1e6
 
 
-def replay_load(gpu: GpuFacts, kinds: Sequence[KernelKind], ns: Sequence[int], n_times: int) -> ReplayResult:
-    """Kernels of given durations in this order again and again, 1.5 us apart, on a chip that has rested."""
+def replay_load(
+    gpu: GpuFacts, kinds: Sequence[KernelKind], ns: Sequence[int], n_times: int, gap_ns: int = 1500
+) -> ReplayResult:
+    """Kernels of given durations in this order, then a gap, again and again, on a chip that has rested."""
     duration_ns = np.tile(np.asarray(ns, dtype=np.int64), n_times)
-    gaps = np.tile([0] * (len(kinds) - 1) + [1500], n_times)
+    gaps = np.tile([0] * (len(kinds) - 1) + [gap_ns], n_times)
     kind = np.tile(np.arange(len(kinds)), n_times)
     trace = assemble(
         source="load",
