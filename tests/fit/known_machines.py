@@ -17,12 +17,17 @@ from kdvfs_sim.gpu.gpt3xl_3080ti.generate import priced
 from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transferred_points
 from kdvfs_sim.gpu.operators import fit_operators, leave_one_out
 from tests.gpu.h200_readings import (
+    AGAIN,
     GEMM_SCOPES,
+    LOADS,
+    clock_at,
     layer_step,
+    load_clock,
     operators,
     percentiles,
     raw,
     replay_scope,
+    replay_watched,
     scope,
 )
 
@@ -95,10 +100,22 @@ def h200_scopes(shared: Path) -> Row:
     }
 
 
+def h200_loads() -> Row:
+    """The same of loads watched from their first moment, and the root of the mean square between both, MHz."""
+    result: Row = {}
+    for name in (*LOADS, AGAIN):
+        t_s, read_mhz = load_clock(name)
+        found_mhz = clock_at(replay_watched(name), t_s + 0.01)
+        ends = [np.percentile(mhz, [5, 95]).round().tolist() for mhz in (read_mhz, found_mhz)]
+        result[name] = [*ends[0], *ends[1], round(float(np.sqrt(np.mean((found_mhz - read_mhz) ** 2))))]
+    return result
+
+
 def all_known(shared: Path) -> Row:
     return {
         "paper": paper_policies(),
         "transfer": paper_transfer(shared),
         "h200_step": h200_step(shared),
         "h200_scopes": h200_scopes(shared),
+        "h200_loads": h200_loads(),
     }

@@ -30,6 +30,7 @@ from kdvfs_sim.trace.readers import read_trace
 
 MEAN_POWER = Path(__file__).resolve().parents[2] / "docs" / "validation" / "h200" / "mean_power"
 LOADS = ("gelu", "sine", "sine_and_multiply")
+AGAIN = "gelu_another_run"
 LOAD_BEGINS_S, LOAD_S = 0.1, 2.75  # the longest that all three lasted
 GEMM_SCOPES = ("gemm_p0.0", "gemm_p0.1", "gemm_p0.3", "gemm_p1.0")
 TOKENS, WIDTH = 8 * 2048, 2048
@@ -245,6 +246,31 @@ def work_share(names: tuple[str, ...]) -> float:
         return float(np.square(errors).sum())
 
     return float(minimize_scalar(miss, bounds=(0.0, 1.0), method="bounded").x)
+
+
+def replay_watched(name: str, gpu: GpuFacts | None = None) -> ReplayResult:
+    """A load watched from its first moment, with the clock at which its power met the burst level and
+    its fall of power as read."""
+    load, one_ns = "gelu" if name == AGAIN else name, 150_000
+    (held_mhz, _), *_ = levels(load)
+    gpu = with_point(
+        gpu or load_gpu("h200"),
+        "elementwise",
+        sm_mhz=held_mhz,
+        power_w=burst_w(load_gpu("h200")),
+        work_share=work_share((load,)),
+    )
+    kind = KernelKind(name=name, category="elementwise")
+    return replay_load(gpu, [kind], [one_ns], round(LOAD_S * 1e9) // one_ns)
+
+
+def clock_at(result: ReplayResult, t_s: Floats) -> Floats:
+    """SM clock in MHz at moments of a replay."""
+    (intervals,) = result.timeline.intervals_of
+    rows = result.timeline.states.effective[intervals.state]
+    at = np.searchsorted(intervals.end_ns, t_s * 1e9, side="right")
+    sm_mhz = [1980 if c.sm_mhz is AUTO else c.sm_mhz for c in result.timeline.clocks]
+    return np.asarray(sm_mhz, dtype=np.float64)[rows[np.minimum(at, rows.size - 1)]]
 
 
 def percentiles(result: ReplayResult) -> tuple[float, float]:

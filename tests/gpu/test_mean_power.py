@@ -5,59 +5,29 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from h200_readings import (
-    LOAD_S,
+    AGAIN,
     LOADS,
     N_IN_STEP,
     burst_w,
     changed,
-    levels,
+    clock_at,
     load_clock,
     load_power,
     replay_load,
-    with_point,
-    work_share,
+    replay_watched,
 )
 
-from kdvfs_sim.core.clocks import AUTO
-from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.latency import Floats
 from kdvfs_sim.replay.simulate import ReplayResult
 from kdvfs_sim.trace.readers import read_trace
 
-AGAIN = "gelu_another_run"
-_ONE_NS = 150_000
-
-
-def replayed(name: str, gpu: GpuFacts | None = None) -> ReplayResult:
-    """The load with the clock at which its power met the burst level, and its fall of power as read."""
-    load = "gelu" if name == AGAIN else name
-    (held_mhz, _), *_ = levels(load)
-    gpu = with_point(
-        gpu or load_gpu("h200"),
-        "elementwise",
-        sm_mhz=held_mhz,
-        power_w=burst_w(load_gpu("h200")),
-        work_share=work_share((load,)),
-    )
-    kind = KernelKind(name=name, category="elementwise")
-    return replay_load(gpu, [kind], [_ONE_NS], round(LOAD_S * 1e9) // _ONE_NS)
-
-
-def clock_at(result: ReplayResult, t_s: Floats) -> Floats:
-    (intervals,) = result.timeline.intervals_of
-    rows = result.timeline.states.effective[intervals.state]
-    at = np.searchsorted(intervals.end_ns, t_s * 1e9, side="right")
-    sm_mhz = [1980 if c.sm_mhz is AUTO else c.sm_mhz for c in result.timeline.clocks]
-    return np.asarray(sm_mhz, dtype=np.float64)[rows[np.minimum(at, rows.size - 1)]]
-
-
 @pytest.mark.parametrize("name", [*LOADS, AGAIN])
 def test_a_load_falls_and_recovers_as_it_was_seen_to(name: str) -> None:
     """Falls to 0.75 of the clock, a second apart; a clock that stayed would be off by 160 MHz."""
     t_s, read_mhz = load_clock(name)
-    found_mhz = clock_at(replayed(name), t_s + 0.01)
+    found_mhz = clock_at(replay_watched(name), t_s + 0.01)
     assert np.sqrt(np.mean((found_mhz - read_mhz) ** 2)) < 45
     # the deepest fall is that of GELU, whose power falls more steeply there than one share can say
     assert np.percentile(found_mhz, [5, 95]) == pytest.approx(np.percentile(read_mhz, [5, 95]), rel=0.07)
@@ -75,7 +45,7 @@ def test_another_budget_would_not_do(path: str, factor: float) -> None:
     other = changed(gpu, {path: factor * gpu.need(path).value})
 
     def miss_mhz(gpu: GpuFacts) -> float:
-        errors = [clock_at(replayed(name, gpu), t_s + 0.01) - mhz for name, (t_s, mhz) in read.items()]
+        errors = [clock_at(replay_watched(name, gpu), t_s + 0.01) - mhz for name, (t_s, mhz) in read.items()]
         return float(np.sqrt(np.mean(np.concatenate(errors) ** 2)))
 
     read = {name: load_clock(name) for name in LOADS}
@@ -91,7 +61,7 @@ def test_the_mean_over_two_falls_is_the_limit() -> None:
     begin_s, end_s = 0.77, 2.63
     for name in LOADS:
         assert load_power(name, begin_s, end_s) == pytest.approx(700.0, rel=0.03)
-        rows = replayed(name).timeline.intervals
+        rows = replay_watched(name).timeline.intervals
         rows = rows.filter((rows["start_ns"] >= begin_s * 1e9) & (rows["end_ns"] < end_s * 1e9))
         length_ns = rows["end_ns"] - rows["start_ns"]
         found_w = (rows["power_w"] * length_ns).sum() / length_ns.sum()
