@@ -9,13 +9,14 @@ from kdvfs_sim.core.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerBudget:
-    """What the governor lets a device draw that has rested: more than the cap at first, then the cap on average.
+    """What a device that has rested may draw: more than the cap at first, then the cap on average.
 
     Looked at every ``tick_ns``; shares are of the table's ``cap_w``. The allowance is the lowest of
 
     - ``most``, also the first allowance of a rested device;
     - a burst level: it moves by ``burst_gain`` times what the last tick's power lies below ``burst``;
-    - the cap, plus ``gain`` times what the mean power of the last ``n_ticks`` lies below the cap;
+    - the cap, plus ``gain`` times what the mean power of the last ``n_ticks`` lies below the cap, but
+      at least ``least``;
     - the last allowance plus ``rise``.
 
     ``burst_of``: another ``burst`` for kernels of a category. Source and residuals: docs/decisions/090.
@@ -27,14 +28,16 @@ class PowerBudget:
     burst: float
     burst_gain: float
     most: float
+    least: float
     rise: float
     burst_of: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.tick_ns, self.n_ticks) < 1 or min(self.gain, self.burst_gain) < 0 or self.rise <= 0:
             raise InputError(f"{self}: a tick of 1 ns, 1 tick, gains of 0 and a rise above 0 are the least")
-        if not 1 <= self.burst <= self.most or any(not 1 <= share <= self.most for _, share in self.burst_of):
-            raise InputError(f"{self}: every burst is at least 1, the cap itself, and at most ``most``")
+        bursts = (self.burst, *(share for _, share in self.burst_of))
+        if not 0 <= self.least <= 1 <= min(bursts) <= max(bursts) <= self.most:
+            raise InputError(f"{self}: least, 1 (the cap itself), every burst, most in this order are right")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,7 @@ MEANINGS: Final[dict[str, str]] = {
     "governor.budget.gemm_burst": "burst while matrix products run, where known apart",
     "governor.budget.burst_gain": "a tick moves the allowed power by so much of what was off from that",
     "governor.budget.most": "highest power allowed at all, over the limit",
+    "governor.budget.least": "what is allowed however high the mean, over the limit",
     "governor.budget.rise": "a tick raises the allowed power at most so much, over the limit",
 }
 KERNEL_FIELDS: Final[dict[str, str]] = {

@@ -28,9 +28,9 @@ class OperatingPoints:
     """One operating point for each kernel kind; all arrays have shape (n_kinds,).
 
     ``paths``: where the entry describes the kind, ``kernel.<pattern>``, ``category.<category>`` or
-    ``host_link``; '' for nowhere. At ``sm_mhz`` and the default memory clock it draws ``power_w``. Unknown is NaN:
-    a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w`` gives a null
-    energy. ``occupancy``: share of the SMs that the kernel fills, already in ``power_w``.
+    ``host_link``; '' for nowhere. At ``sm_mhz`` and the default memory clock it draws ``power_w``.
+    Unknown is NaN: a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w``
+    gives a null energy. ``occupancy``: share of the SMs that the kernel fills, already in ``power_w``.
     """
 
     paths: tuple[str, ...]

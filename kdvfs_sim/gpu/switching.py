@@ -162,12 +162,11 @@ def _power_budget(gpu: GpuFacts) -> PowerBudget | None:
         return None
     tick_ns, window_ns = (gpu.need(f"{path}.{name}").value for name in ("tick_ns", "window_ns"))
     gemm_burst = gpu.get(f"{path}.gemm_burst")
+    shares = ("gain", "burst", "burst_gain", "most", "least", "rise")
     return PowerBudget(
         tick_ns=round(tick_ns),
         n_ticks=max(1, round(window_ns / tick_ns)),
-        **{
-            name: gpu.need(f"{path}.{name}").value for name in ("gain", "burst", "burst_gain", "most", "rise")
-        },
+        **{name: gpu.need(f"{path}.{name}").value for name in shares},
         burst_of=() if gemm_burst is None else (("gemm", gemm_burst.value),),
     )
 

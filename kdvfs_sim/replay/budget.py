@@ -50,7 +50,7 @@ class Allowance:
         self._burst_w = min(self._most_w, max(0.0, self._burst_w + budget.burst_gain * (level_w - power_w)))
         self.limit_w = min(
             self._burst_w,
-            self._cap_w + budget.gain * (self._cap_w - mean_w),
+            max(budget.least * self._cap_w, self._cap_w + budget.gain * (self._cap_w - mean_w)),
             before_w + budget.rise * self._cap_w,
         )
         return self.limit_w != before_w

@@ -290,7 +290,8 @@ def machines(known: Row) -> dict[str, str]:
         "gemm_clock": f"{step['gemm_clock_pct']:.1f}",
         "gemm_clock_left_out": f"{step['gemm_clock_left_out_pct']:.1f}",
         "scopes": grid(["load", "read", "replayed", "off by %"], scope_rows),
-        "sincos_low": f"{scopes['sincos_compute'][2]:.0f}",
+        "steps_read": ", ".join(map(str, known["h200_falling_steps"][0])),
+        "steps_found": ", ".join(map(str, known["h200_falling_steps"][1])),
         "loads": grid(["load", "read", "replayed", "off by %", "apart, MHz"], load_rows),
     }
 

@@ -21,6 +21,7 @@ from tests.gpu.h200_readings import (
     GEMM_SCOPES,
     LOADS,
     clock_at,
+    falling_steps,
     layer_step,
     load_clock,
     operators,
@@ -29,6 +30,7 @@ from tests.gpu.h200_readings import (
     replay_scope,
     replay_watched,
     scope,
+    work_share,
 )
 
 # What the paper prints: time and energy against AUTO, per cent.
@@ -91,17 +93,21 @@ def h200_step(shared: Path) -> Row:
 
 def h200_scopes(shared: Path) -> Row:
     """5th and 95th percentile of the SM clock: read, and replayed under the dynamic governor."""
+    runs: dict[str, tuple[str, float | None]] = {
+        name: (name, None) for name in (*GEMM_SCOPES, "copy", "sincos_compute")
+    }
+    runs["sincos_compute, power as of gelu"] = "sincos_compute", work_share("gelu")
     return {
-        name: [
+        label: [
             *np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(),
-            *percentiles(replay_scope(shared, name)),
+            *percentiles(replay_scope(shared, name, work_share=share)),
         ]
-        for name in (*GEMM_SCOPES, "copy", "sincos_compute")
+        for label, (name, share) in runs.items()
     }
 
 
 def h200_loads() -> Row:
-    """The same of loads watched from their first moment, and the root of the mean square between both, MHz."""
+    """The same of loads watched from their first moment, and how far both are apart (RMS), MHz."""
     result: Row = {}
     for name in (*LOADS, AGAIN):
         t_s, read_mhz = load_clock(name)
@@ -118,4 +124,5 @@ def all_known(shared: Path) -> Row:
         "h200_step": h200_step(shared),
         "h200_scopes": h200_scopes(shared),
         "h200_loads": h200_loads(),
+        "h200_falling_steps": [[round(float(ms), 1) for ms in of_one] for of_one in falling_steps()],
     }

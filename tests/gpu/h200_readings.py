@@ -69,7 +69,7 @@ _IN_STEP = {
     52: "qkv_dgrad",
     54: "qkv_wgrad",
 }
-N_IN_STEP = 64
+_N_IN_STEP = 64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,19 +107,19 @@ def layer_step(shared: Path) -> LayerStep:
     read = raw(shared)
     trace = read_trace("h200_gpt3xl_layer_train_100steps_gpuonly")
     kind, start, duration = (
-        trace.ops[name].to_numpy().reshape(-1, N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
+        trace.ops[name].to_numpy().reshape(-1, _N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
     )
     assert (kind == kind[0]).all()
     gaps = start.ravel()[1:] - (start + duration).ravel()[:-1]
     durations = np.median(duration, axis=0)
-    looped = np.zeros(N_IN_STEP, dtype=np.bool_)
+    looped = np.zeros(_N_IN_STEP, dtype=np.bool_)
     for position, name in _IN_STEP.items():
         durations[position], looped[position] = read[name]["us"] * 1e3, True
     return LayerStep(
         kinds=tuple(trace.kinds[i] for i in kind[0]),
         duration_ns=durations,
         looped=looped,
-        gap_ns=float(np.median(gaps)) * N_IN_STEP,
+        gap_ns=float(np.median(gaps)) * _N_IN_STEP,
     )
 
 
@@ -178,12 +178,13 @@ def burst_w(gpu: GpuFacts) -> float:
     return gpu.need("governor.budget.burst").value * gpu.need("power.limit_w").value
 
 
-def replay_scope(shared: Path, name: str, overshoot: float | None = None) -> ReplayResult:
+def replay_scope(
+    shared: Path, name: str, *, overshoot: float | None = None, work_share: float | None = None
+) -> ReplayResult:
     """As many kernels as were recorded, each as long as the median one.
 
     What clock a load holds depends on its operands: as read, the median. It is held at the power that the
-    governor lets such a load draw in the first second, most of a scope. How the power of a load that
-    waits for memory falls with the clock: as read on three others.
+    governor lets such a load draw in the first second, most of a scope.
     An 8192^3 product is 2048 tiles on 132 SMs: 15 full waves and one of 68 tiles, which leaves half
     of the SMs idle for its last 90 us.
     """
@@ -198,8 +199,9 @@ def replay_scope(shared: Path, name: str, overshoot: float | None = None) -> Rep
     elif name == "copy":
         kinds, ns = [KernelKind(name=name, category="copy")], [round(one_ns)]
     else:
-        share = work_share(LOADS)
-        gpu = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=burst_w(gpu), work_share=share)
+        gpu = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=burst_w(gpu))
+        if work_share is not None:
+            gpu = with_point(gpu, "elementwise", work_share=work_share)
         kinds, ns = [KernelKind(name=name, category="elementwise")], [round(one_ns)]
     return replay_load(gpu, kinds, ns, len(durations))
 
@@ -231,18 +233,16 @@ def levels(name: str) -> list[tuple[float, float]]:
 
 
 @cache
-def work_share(names: tuple[str, ...]) -> float:
-    """Share of dynamic power that follows the work rate: the best for the falls of these loads."""
+def work_share(name: str) -> float:
+    """Share of dynamic power that follows the work rate: the best for the falls of this load."""
     gpu = load_gpu("h200")
+    (held_mhz, held_w), *falls = levels(name)
 
     def miss(share: float) -> float:
-        errors = []
-        for name in names:
-            (held_mhz, held_w), *falls = levels(name)
-            at = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=held_w, work_share=share)
-            model = analytic_model(at, [KernelKind(name=name, category="elementwise")], [1e5])
-            powers = model.at(memory_clock(at, AUTO))[1][0]
-            errors += [np.interp(mhz, at.sm.values_mhz, powers) / power_w - 1 for mhz, power_w in falls]
+        at = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=held_w, work_share=share)
+        model = analytic_model(at, [KernelKind(name=name, category="elementwise")], [1e5])
+        powers = model.at(memory_clock(at, AUTO))[1][0]
+        errors = [np.interp(mhz, at.sm.values_mhz, powers) / power_w - 1 for mhz, power_w in falls]
         return float(np.square(errors).sum())
 
     return float(minimize_scalar(miss, bounds=(0.0, 1.0), method="bounded").x)
@@ -258,7 +258,7 @@ def replay_watched(name: str, gpu: GpuFacts | None = None) -> ReplayResult:
         "elementwise",
         sm_mhz=held_mhz,
         power_w=burst_w(load_gpu("h200")),
-        work_share=work_share((load,)),
+        work_share=work_share(load),
     )
     kind = KernelKind(name=name, category="elementwise")
     return replay_load(gpu, [kind], [one_ns], round(LOAD_S * 1e9) // one_ns)
@@ -271,6 +271,26 @@ def clock_at(result: ReplayResult, t_s: Floats) -> Floats:
     at = np.searchsorted(intervals.end_ns, t_s * 1e9, side="right")
     sm_mhz = [1980 if c.sm_mhz is AUTO else c.sm_mhz for c in result.timeline.clocks]
     return np.asarray(sm_mhz, dtype=np.float64)[rows[np.minimum(at, rows.size - 1)]]
+
+
+def falling_steps() -> list[tuple[float, float, float]]:
+    """Milliseconds of a training step while the mean of power is low, at the slowest five steps, and after:
+    as recorded, and of the median step again and again on a chip that has rested."""
+    trace = read_trace("h200_gpt3xl_layer_train_100steps_gpuonly")
+    kind, start, duration = (
+        trace.ops[name].to_numpy().reshape(-1, _N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
+    )
+    gap_ns = round(float(np.median(start.ravel()[1:] - (start + duration).ravel()[:-1])) * _N_IN_STEP)
+    step_ns = np.median(duration, axis=0).round().astype(int).tolist()
+    kinds = [trace.kinds[i] for i in kind[0]]
+    replayed = replay_load(load_gpu("h200"), kinds, step_ns, 130, gap_ns)
+    speeds = []
+    for begins in (start[:, 0], replayed.timeline.start_ns[::_N_IN_STEP]):
+        step_ms = np.diff(begins) * 1e-6
+        five = np.convolve(step_ms, np.full(5, 0.2), mode="valid")
+        after = int(five.argmax()) + 15
+        speeds.append((step_ms[10:40].mean(), five.max(), step_ms[after : after + 15].mean()))
+    return speeds
 
 
 def percentiles(result: ReplayResult) -> tuple[float, float]:

@@ -7,30 +7,27 @@ import pytest
 from h200_readings import (
     AGAIN,
     LOADS,
-    N_IN_STEP,
     burst_w,
     changed,
     clock_at,
+    falling_steps,
     load_clock,
     load_power,
-    replay_load,
     replay_watched,
 )
 
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.latency import Floats
-from kdvfs_sim.replay.simulate import ReplayResult
-from kdvfs_sim.trace.readers import read_trace
+
 
 @pytest.mark.parametrize("name", [*LOADS, AGAIN])
 def test_a_load_falls_and_recovers_as_it_was_seen_to(name: str) -> None:
     """Falls to 0.75 of the clock, a second apart; a clock that stayed would be off by 160 MHz."""
     t_s, read_mhz = load_clock(name)
     found_mhz = clock_at(replay_watched(name), t_s + 0.01)
-    assert np.sqrt(np.mean((found_mhz - read_mhz) ** 2)) < 45
-    # the deepest fall is that of GELU, whose power falls more steeply there than one share can say
-    assert np.percentile(found_mhz, [5, 95]) == pytest.approx(np.percentile(read_mhz, [5, 95]), rel=0.07)
+    assert np.sqrt(np.mean((found_mhz - read_mhz) ** 2)) < 35
+    assert np.percentile(found_mhz, [5, 95]) == pytest.approx(np.percentile(read_mhz, [5, 95]), rel=0.05)
     assert read_mhz.std() > 130
 
     def first_fall_s(sm_mhz: Floats) -> float:
@@ -39,7 +36,9 @@ def test_a_load_falls_and_recovers_as_it_was_seen_to(name: str) -> None:
     assert first_fall_s(found_mhz) == pytest.approx(first_fall_s(read_mhz), abs=0.05)
 
 
-@pytest.mark.parametrize(("path", "factor"), [("window_ns", 0.8), ("window_ns", 1.2), ("gain", 0.4)])
+@pytest.mark.parametrize(
+    ("path", "factor"), [("window_ns", 0.8), ("window_ns", 1.2), ("gain", 0.4), ("least", 0.5)]
+)
 def test_another_budget_would_not_do(path: str, factor: float) -> None:
     gpu, path = load_gpu("h200"), f"governor.budget.{path}"
     other = changed(gpu, {path: factor * gpu.need(path).value})
@@ -65,30 +64,11 @@ def test_the_mean_over_two_falls_is_the_limit() -> None:
         rows = rows.filter((rows["start_ns"] >= begin_s * 1e9) & (rows["end_ns"] < end_s * 1e9))
         length_ns = rows["end_ns"] - rows["start_ns"]
         found_w = (rows["power_w"] * length_ns).sum() / length_ns.sum()
-        assert found_w == pytest.approx(load_power(name, begin_s, end_s), rel=0.01)
+        assert found_w == pytest.approx(load_power(name, begin_s, end_s), rel=0.02)
 
 
 def test_a_training_step_slows_down_once_as_in_its_recording() -> None:
-    """Nothing here is fitted to the recording: 10.3 ms a step at first, above 12 once, 10.6 afterwards."""
-    trace = read_trace("h200_gpt3xl_layer_train_100steps_gpuonly")
-    kind, start, duration = (
-        trace.ops[name].to_numpy().reshape(-1, N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
-    )
-    read_ms = np.diff(start[:, 0]) * 1e-6
-    kinds = [trace.kinds[i] for i in kind[0]]
-    step_ns = np.median(duration, axis=0).round().astype(int).tolist()
-    gap_ns = round(np.median(start.ravel()[1:] - (start + duration).ravel()[:-1]) * N_IN_STEP)
-    result = replay_load(load_gpu("h200"), kinds, step_ns, 130, gap_ns)
-    found_ms = np.diff(result.timeline.start_ns[::N_IN_STEP]) * 1e-6
-
-    def five(step_ms: Floats) -> Floats:
-        return np.convolve(step_ms, np.full(5, 0.2), mode="valid")
-
-    at_first = found_ms[10:40].mean()
-    assert at_first == pytest.approx(read_ms[10:40].mean(), rel=0.03)
-    slowest_read, slowest_found = five(read_ms).max(), five(found_ms).max()
-    assert slowest_read > 1.15 * read_ms[10:40].mean()
-    assert slowest_found == pytest.approx(slowest_read, rel=0.06)
-    # where the slowest one stands in the recording depends on when the load had begun, which it does not say
-    after = int(np.argmax(five(found_ms))) + 20
-    assert found_ms[after : after + 15].mean() == pytest.approx(read_ms[85:].mean(), rel=0.03)
+    """Nothing is fitted to that recording. When its load had begun it does not say: only lengths compare."""
+    read_ms, found_ms = (np.array(speeds) for speeds in falling_steps())
+    assert read_ms[1] > 1.15 * read_ms[0]
+    np.testing.assert_allclose(found_ms, read_ms, rtol=0.05)
