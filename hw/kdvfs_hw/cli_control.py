@@ -80,6 +80,7 @@ def validate(
     from contextlib import ExitStack
 
     from kdvfs_hw.devices import EMULATED, open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.plan import make_plan
     from kdvfs_hw.runs.subject import emulated_spec, emulated_workload, load_subject
     from kdvfs_hw.workloads.resolve import workload_from
@@ -112,6 +113,7 @@ def validate(
     )
     spec = emulated_spec(scene) if workload is None else None
     with Record(out) as record, open_device(device, spec=spec) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if workload is not None:
             work = workload_from(workload)
         else:
@@ -187,12 +189,16 @@ def sweep(
             raise UsageError("a real GPU needs a --workload whose kernels are read")
         todo = check_points(asked, work, opened.device)
         record.begin(opened.device, "sweep", workload=dict(work.describe()), seed=seed)
-        with guarded_clocks(opened, allowed=allow, say=say) as control, Observer(opened.device) as observer:
+        with (
+            guarded_clocks(opened, allowed=allow, say=say) as control,
+            Observer(opened.device, alone=True) as observer,
+        ):
             observer.await_period()
             settle_workload(work, observer, max_s=settle, beat=control.beat)
             readings = run(
                 todo, work, observer, control, record, repeats=repeats, seconds=seconds, seed=seed, say=say
             )
+            record.counter_updates(observer.updates)
         best = list(best_clocks(readings))
         record.add("best", found=[{**asdict(each), "clocks": str(each.clocks)} for each in best])
     if json:

@@ -35,6 +35,7 @@ def observe(
     Example: kdvfs hw observe --out-dir run -- python train.py
     """
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.observe import observe as observe_workload
     from kdvfs_hw.runs.observe import observe_command, summary_lines
     from kdvfs_hw.runs.record import Record
@@ -47,8 +48,9 @@ def observe(
     if not (0.05 <= seconds <= 3600 and 1 <= repeats <= 1000 and 0 <= settle <= 3600):
         raise UsageError("--seconds is from 0.05 to 3600, --repeats from 1 to 1000, --settle from 0 to 3600")
     with Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if command:
-            reading, code = observe_command(opened.device, command, record)
+            reading, code = observe_command(opened.device, command, record, say=say)
             show: Any = [_reading_line(reading)]
             if code:
                 raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")
@@ -116,6 +118,7 @@ def characterize(
     from kdvfs_hw.characterize.characterize import characterize as run
     from kdvfs_hw.characterize.characterize import characterize_lines
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.record import Record
     from kdvfs_hw.workloads.resolve import for_emulated, workload_from
     from kdvfs_sim.cli.console import print_json, say
@@ -126,6 +129,7 @@ def characterize(
     if allow and len(wanted) < 2:
         raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
     with Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         load = workload_from(workload) if workload is not None else for_emulated(opened)
         if allow and load is None:
             raise UsageError("clock changes are timed under load: name one with --workload")

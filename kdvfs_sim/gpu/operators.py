@@ -19,6 +19,7 @@ import polars as pl
 
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES, Category
+from kdvfs_sim.core.parquet import read_foreign
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
 from kdvfs_sim.gpu.power import Floats, GpuPower, gpu_power
 
@@ -70,7 +71,7 @@ def read_operators(path: Path) -> tuple[OperatorReading, ...]:
     Raises InputError for a missing or unreadable file, a missing column, and values that are none.
     """
     try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        table = read_foreign(path) if path.suffix == ".parquet" else pl.read_csv(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     missing = [name for name in _COLUMNS if name not in table.columns]

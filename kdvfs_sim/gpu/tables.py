@@ -20,6 +20,7 @@ from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.parquet import read_foreign, read_sealed, write_sealed
 from kdvfs_sim.core.version import __version__
 
 FORMAT: Final = "kdvfs-cost-table"
@@ -112,7 +113,7 @@ def read_cost_table(path: Path, *, recorded: Clocks | None = None) -> CostTable:
         )
     try:
         if path.suffix == ".parquet":
-            table = pl.read_parquet(path)
+            table = read_foreign(path)
         else:
             table = pl.read_csv(path, comment_prefix="#", infer_schema_length=None)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -183,7 +184,7 @@ def write_cost_table(costs: CostTable, path: Path, *, fact_kind: npt.NDArray[np.
     )
     with atomic_write(path) as file:
         if path.suffix == ".parquet":
-            table.write_parquet(file, metadata={_METADATA_KEY: head})
+            write_sealed(table, file, {_METADATA_KEY: head})
         else:
             file.write(f"# {head}\n".encode())
             table.write_csv(file, quote_style="non_numeric")
@@ -195,15 +196,14 @@ def _head(path: Path) -> dict[str, Any] | None:
         raise InputError(f"{path}: a cost table is a .parquet or .csv file")
     try:
         if path.suffix == ".parquet":
-            text = pl.read_parquet_metadata(path).get(_METADATA_KEY, "")
+            sealed = read_sealed(path)
+            text = "" if sealed is None else sealed[0].get(_METADATA_KEY, "")
         else:
             with path.open("rb") as file:
                 first = file.readline().decode(errors="replace")
             text = first[1:] if first.startswith("#") else ""
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path}: is not Parquet ({_first_line(error)})") from None
     try:
         head = json.loads(text)
     except ValueError:

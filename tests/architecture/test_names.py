@@ -19,6 +19,7 @@ PLAIN = {
     "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined", "pid",
     "cut", "rise", "bend", "excess", "gap", "sigma", "kept", "baseline", "p_value", "energy_factor",
     "gain", "burst", "burst_gain", "most", "least",
+    "auto_power_slope", "auto_clock_slope", "inner_per_tile",
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import polars as pl
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES
+from kdvfs_sim.core.parquet import read_foreign
 from kdvfs_sim.trace.categories import category_of
 
 # Null means AUTO for a requested clock (nobody asked for one) and unknown everywhere else.
@@ -116,7 +117,7 @@ def read_sweep(path: Path) -> Sweep:
         raise InputError(f"{path}: a sweep is a .csv or .parquet file")
     try:
         if path.suffix == ".parquet":
-            table = pl.read_parquet(path)
+            table = read_foreign(path)
         else:
             table = pl.read_csv(path, comment_prefix="#", infer_schema_length=None)
     except OSError as error:
