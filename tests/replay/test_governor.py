@@ -157,6 +157,50 @@ def test_a_rested_device_may_draw_more_until_the_mean_meets_the_cap() -> None:
     assert rows["end_ns"][-1] < steady["end_ns"][-1]
 
 
+def allowed_w(rows: pl.DataFrame, budget: PowerBudget, cap_w: float, idle_w: float) -> list[float]:
+    """What is allowed from each tick on, from the power that a finished replay shows."""
+    tick, n = budget.tick_ns, budget.n_ticks
+    begin, end, power = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "power_w"))
+    edges = np.arange(0, end[-1] + tick, tick)
+    drawn = [(np.clip(np.minimum(end, e + tick) - np.maximum(begin, e), 0, None) @ power) / tick for e in edges]
+    limit_w = burst_w = budget.most * cap_w
+    allowed = [limit_w]
+    for i, power_w in enumerate(drawn):
+        mean_w = np.mean([*([idle_w] * n), *drawn[: i + 1]][-n:])
+        burst_w = min(budget.most * cap_w, burst_w + budget.burst_gain * (budget.burst * cap_w - power_w))
+        by_mean_w = max(budget.least * cap_w, cap_w + budget.gain * (cap_w - mean_w))
+        limit_w = min(burst_w, by_mean_w, limit_w + budget.rise * cap_w)
+        allowed.append(limit_w)
+    return allowed
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.sampled_from([0, 0, 3, 25])), min_size=5, max_size=40),
+    st.sampled_from([0.0, 0.9]),
+    st.sampled_from([0.5, 4.0]),
+)
+def test_every_clock_is_the_highest_that_the_power_drawn_before_allows(
+    work: list[tuple[int, int]], least: float, gain: float
+) -> None:
+    """An independent account: the allowance recomputed from the finished timeline."""
+    ms, at, rows = 1_000_000, 0, []
+    for length, gap in work:
+        rows.append((0, at * ms, length * ms))
+        at += length + gap
+    budget = replace(BUDGET, least=least, gain=gain)
+    costs = replace(capped(), cap_w=500.0)
+    program = Program.from_trace(chain(rows))
+    result = replay(program, costs=costs, governor=with_budget(budget), boundary="one-shot")
+    intervals = result.timeline.intervals
+    allowed = allowed_w(intervals, budget, 500.0, 100.0)
+    for begin, sm_mhz, n_running in intervals.select("start_ns", "effective_sm_mhz", "n_running").rows():
+        if n_running:
+            limit_w = allowed[begin // budget.tick_ns]
+            assert abs(sm_mhz - max([900, *(mhz for mhz in MHZ if mhz / 3 <= limit_w)])) <= (
+                0 if min(abs(mhz / 3 - limit_w) for mhz in MHZ) > 1e-6 else 30
+            )
+
+
 def test_a_rest_gives_the_allowance_back() -> None:
     ms = 1_000_000
     work = [10 * i * ms for i in range(30)]

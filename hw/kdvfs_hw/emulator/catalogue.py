@@ -60,6 +60,7 @@ def spec_from_costs(gpu: GpuFacts, costs: CostTable) -> DeviceSpec:
         sensors=Sensors(
             counter_period_ns=period_ns, instant_period_ns=period_ns, instant_window_ns=window_ns
         ),
+        # no budget: what is measured here must not depend on when a load began
         governor=None if governor is None else replace(governor, budget=None),
         architecture=_ARCHITECTURES.get(gpu.generation.split()[0].lower(), 9),
     )
