@@ -162,7 +162,9 @@ def allowed_w(rows: pl.DataFrame, budget: PowerBudget, cap_w: float, idle_w: flo
     tick, n = budget.tick_ns, budget.n_ticks
     begin, end, power = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "power_w"))
     edges = np.arange(0, end[-1] + tick, tick)
-    drawn = [(np.clip(np.minimum(end, e + tick) - np.maximum(begin, e), 0, None) @ power) / tick for e in edges]
+    drawn = [
+        (np.clip(np.minimum(end, e + tick) - np.maximum(begin, e), 0, None) @ power) / tick for e in edges
+    ]
     limit_w = burst_w = budget.most * cap_w
     allowed = [limit_w]
     for i, power_w in enumerate(drawn):
