@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pytest
 from h200_readings import (
     AGAIN,
     LOADS,
+    MEAN_POWER,
     burst_w,
     changed,
     clock_at,
@@ -72,3 +74,19 @@ def test_a_training_step_slows_down_once_as_in_its_recording() -> None:
     read_ms, found_ms = (np.array(speeds) for speeds in falling_steps())
     assert read_ms[1] > 1.15 * read_ms[0]
     np.testing.assert_allclose(found_ms, read_ms, rtol=0.05)
+
+
+def test_products_fall_too_which_is_not_reproduced_and_what_draws_less_than_the_limit_does_not() -> None:
+    """What docs/validation/h200.md says of the runs of products and of sines and cosines at 445 W."""
+    watched = pl.read_csv(MEAN_POWER / "products_and_sincos.csv.gz")
+    for (load, _), run in watched.group_by("load", "run"):
+        sm_mhz = np.convolve(run["sm_mhz"].to_numpy(), np.ones(20) / 20, "valid")
+        if str(load).startswith("sincos"):
+            assert sm_mhz.min() > 1970  # the very first moment
+            assert run["reasons"].max() in (0, None)
+            continue
+        before_mhz = np.median(sm_mhz[300:750])
+        fall_ms = np.flatnonzero((sm_mhz < 0.95 * before_mhz) & (np.arange(sm_mhz.size) > 300))[0]
+        assert 1400 < before_mhz < 1430
+        assert 815 < fall_ms < 840
+        assert 1170 < sm_mhz[fall_ms : fall_ms + 150].min() < 1231
