@@ -45,6 +45,10 @@ def command(
         float | None,
         typer.Option("--power-limit", metavar="W", help="Use the readings under this limit only."),
     ] = None,
+    min_sm_mhz: Annotated[
+        int | None,
+        typer.Option("--min-sm-mhz", metavar="MHZ", min=1, help="Leave out readings at lower SM clocks."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Fit time and power of every kernel of a clock sweep, and say what is wrong with the sweep.
@@ -74,6 +78,8 @@ def command(
     readings = read_sweep(sweep)
     if power_limit is not None:
         readings = readings.where_rows(pl.col("power_limit_w") == power_limit)
+    if min_sm_mhz is not None:
+        readings = readings.where_rows(pl.col("sm_mhz").is_null() | (pl.col("sm_mhz") >= min_sm_mhz))
     with working(f"fitting {sweep} ..."):
         fit = fit_sweep(readings)
         page = fit_page(fit, goal, gpu=facts, n_suggestions=suggest)
@@ -83,5 +89,7 @@ def command(
         print_json(page.to_json())
     else:
         page.show()
+    if page.warning:
+        say(f"warning: {page.warning}")
     if output is not None:
         say(f"written: {output}")

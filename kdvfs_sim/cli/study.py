@@ -41,7 +41,7 @@ def switching(
             "--gpu",
             metavar="NAMES",
             help="GPUs whose switching to show, by comma. Default: the trace's own. Where the trace does not "
-            "name its GPU, the first is taken to be it.",
+            "name its GPU, the first is taken to be it; one that is for it (your own entry) gives the costs.",
         ),
     ] = None,
     slack: Annotated[
@@ -89,7 +89,7 @@ def switching(
     from kdvfs_sim.report.switching_plot import require_plots
     from kdvfs_sim.report.switching_results import check_targets, write_study
     from kdvfs_sim.study.plans import Budget
-    from kdvfs_sim.study.scene import build_scene
+    from kdvfs_sim.study.scene import build_scene, recorded_gpu_name
     from kdvfs_sim.study.switching_study import CHARGED, switching_study
     from kdvfs_sim.study.workload import read_workload
     from kdvfs_sim.trace.repeat import repeated
@@ -113,7 +113,7 @@ def switching(
         scenes = {
             n: build_scene(
                 repeated(workload.trace, n),
-                gpu=None if gpu is None or workload.trace.device_names else gpu.split(",")[0].strip(),
+                gpu=_priced_by(gpu, recorded_gpu_name(workload.trace, device)),
                 costs=workload.costs,
                 device=device,
                 node_power_w=node_power,
@@ -151,6 +151,17 @@ def switching(
         print_json(study_json(study))
     else:
         show_study(study)
+
+
+def _priced_by(names: str | None, recorded_name: str) -> str | None:
+    """Which of the GPUs named gives the costs; None for the catalogue's entry of the one recorded."""
+    from kdvfs_sim.gpu.catalogue import load_gpu
+    from kdvfs_sim.study.scene import is_for
+
+    each = [] if names is None else [name.strip() for name in names.split(",")]
+    if not recorded_name:
+        return each[0] if each else None
+    return next((name for name in each if is_for(load_gpu(name), recorded_name)), None)
 
 
 def _iterations_from(text: str) -> list[int]:

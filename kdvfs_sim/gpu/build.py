@@ -31,7 +31,7 @@ def cost_table(
 
     Rows are the requests of ``gpu.clock_table``; (AUTO, AUTO) and every other row with AUTO takes
     the cells it resolves to. ``recorded`` is one of them. ``sm_clocks`` limits what a schedule may
-    request; rows that only matter as effective clocks stay. ``power_limit_w`` other than the
+    request, and so does a sweep that the entry was fitted to (``GpuFacts.offers``); rows that only matter as effective clocks stay. ``power_limit_w`` other than the
     default: recorded durations still belong to the default limit. ``untested`` offers memory
     clocks that are listed but that nobody is known to have locked. Other arguments as in
     ``analytic_model``. Raises UnsupportedClocksError for clocks the GPU does not list, InputError
@@ -56,12 +56,12 @@ def tabulate_model(
     requests = gpu.clock_table(untested=untested)
     cap_w = power_limit(gpu, power_limit_w)
     recorded_row = requests.index(recorded)
-    requestable = np.ones(len(requests), dtype=np.bool_)
+    requestable = np.array([gpu.offers(pair) for pair in requests])
     if sm_clocks is not None:
         wanted: set[ClockMhz] = {AUTO, *sm_clocks}
         for sm_mhz in wanted:
             requests.index(Clocks(sm_mhz, AUTO))
-        requestable = np.array([pair.sm_mhz in wanted for pair in requests])
+        requestable &= np.array([pair.sm_mhz in wanted for pair in requests])
 
     durations, powers, idle, asked_for = _cells(model, requests)
     effective = _effective(model, requests, powers, asked_for, cap_w)

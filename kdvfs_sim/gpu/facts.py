@@ -23,6 +23,10 @@ MEANINGS: Final[dict[str, str]] = {
     "clocks.ceiling_mhz": "highest SM clock the board runs under load, whatever is requested",
     "clocks.auto_ceiling_mhz": "highest SM clock it runs under load when the SM clock is AUTO",
     "clocks.default_memory_mhz": "memory clock under load when the memory clock is AUTO",
+    "clocks.swept_from_mhz": "lowest SM clock that a fitted entry was measured at: none below is offered",
+    "clocks.swept_to_mhz": "highest SM clock that a fitted entry was measured at: none above is offered",
+    "clocks.swept_memory_from_mhz": "the same for memory clocks: of those below, only the default is offered",
+    "clocks.swept_memory_to_mhz": "the same for memory clocks: of those above, only the default is offered",
     "power.limit_w": "default power limit",
     "power.limit_min_w": "lowest power limit that can be set",
     "power.limit_max_w": "highest power limit that can be set",
@@ -242,6 +246,26 @@ class GpuFacts:
         """The SM clocks that go with a memory clock, ascending."""
         last = memory.sm_last_mhz
         return tuple(mhz for mhz in self.sm.values_mhz if last is None or mhz <= last)
+
+    @property
+    def swept_mhz(self) -> tuple[int, int] | None:
+        """The SM clocks between which an entry was measured; None for one that was not fitted to a sweep."""
+        low, high = self.get("clocks.swept_from_mhz"), self.get("clocks.swept_to_mhz")
+        if low is None and high is None:
+            return None
+        values = self.sm.values_mhz
+        return (values[0] if low is None else round(low.value), values[-1] if high is None else round(high.value))
+
+    def offers(self, clocks: Clocks) -> bool:
+        """May a schedule ask for them? Not outside of a sweep that the entry was fitted to: AUTO is left to
+        the driver, and the default memory clock is what AUTO gives."""
+        sm, mem = clocks.sm_mhz, clocks.mem_mhz
+        if self.swept_mhz is not None and sm is not AUTO and not self.swept_mhz[0] <= sm <= self.swept_mhz[1]:
+            return False
+        if mem is AUTO or mem == self.default_memory_mhz:
+            return True
+        low = self.value("clocks.swept_memory_from_mhz", 0)
+        return low <= mem <= self.value("clocks.swept_memory_to_mhz", math.inf)
 
     def requestable_memory(self, *, untested: bool = False) -> tuple[MemoryClock, ...]:
         """Memory clocks that a schedule may ask for: the default one and those known to be lockable."""

@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from kdvfs_sim.gpu.facts import GpuFacts
+from kdvfs_sim.gpu.fit.entry import residual_p95
 from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu, fit_sweep, planning_clocks
 from kdvfs_sim.gpu.fit.halves import Held, held_out, split_repeats
 from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, n_parameters, why_assumed
@@ -20,15 +21,18 @@ from kdvfs_sim.report.page import wide_console
 
 _NAME: Final = 60
 _ROWS: Final = 40
+LARGE_RESIDUAL: Final = 0.1  # of the time: far beyond what any budget of slack leaves room for
 _UNKNOWN: Final = "error unknown, no kernel was read at more clock pairs than the form has coefficients"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitPage:
-    """``suggestions``: None where none were asked for. ``held``: of ``choices``, empty without repeats."""
+    """``suggestions``: None where none were asked for. ``held``: of ``choices``, empty without repeats.
+    ``residual_p95``: as ``gpu.fit.entry.residual_p95`` says."""
 
     fit: SweepFit
     goal: Goal
+    residual_p95: float | None = None
     choices: Sequence[Choice] = ()
     held: Sequence[Held] = ()
     suggestions: Sequence[Suggestion] | None = None
@@ -43,6 +47,8 @@ class FitPage:
             "clocks": [str(pair) for pair in fit.sweep.clocks],
             "findings": [asdict(finding) for finding in fit.findings],
             "time": None if fit.latency is None else _errors(fit.latency.form.name, fit.latency.errors),
+            "residual_p95": self.residual_p95,
+            "warning": self.warning,
             "power": None if power is None else _errors(power.form.name, power.errors),
             "voltage": voltage,
             "kernels": [_kernel(fit, k) for k in range(fit.readings.n_kernels)],
@@ -52,6 +58,23 @@ class FitPage:
             "held_out": [_plain(held) for held in self.held],
             "suggestions": None if self.suggestions is None else [_plain(s) for s in self.suggestions],
         }
+
+    @property
+    def warning(self) -> str:
+        """One line where the fit says little of the times, and what to do about it; else ""."""
+        if self.residual_p95 is None or self.residual_p95 <= LARGE_RESIDUAL:
+            return ""
+        begin = f"one reading in 20 takes over {self.residual_p95:.0%} longer than the fit says, and so may a plan"
+        for finding in self.fit.findings:
+            if finding.from_sm_mhz is not None:
+                return (
+                    f"{begin}: {finding.code}: {finding.text}; leave those out with "
+                    f"--min-sm-mhz {finding.from_sm_mhz}"
+                )
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.fit.findings))
+        if codes:
+            return f"{begin}; what is said above of {codes} may be why: mend the sweep before you trust the fit"
+        return f"{begin}; look for kernels with a large error above and measure them again"
 
     def show(self) -> None:
         """Print to stdout."""
@@ -66,7 +89,7 @@ class FitPage:
             more = "" if len(finding.kernels) <= 3 else f" and {len(finding.kernels) - 3} more"
             console.print(f"{finding.code}: {finding.text} [{names}{more}]")
         console.print(_kernel_table(fit))
-        for line in _summary(fit):
+        for line in _summary(fit, self.residual_p95):
             console.print(line)
         if self.choices:
             limit = f"at most {self.goal.slack_pct:g} % slower than at the highest clocks"
@@ -101,7 +124,14 @@ def fit_page(
             check_gpu(gpu, fit.readings)
         model = fit.shared if gpu is None else fit.planned(planning_clocks(gpu))
         suggestions = suggest(model, goal, n=n_suggestions)
-    return FitPage(fit=fit, goal=goal, choices=choices, held=held, suggestions=suggestions)
+    return FitPage(
+        fit=fit,
+        goal=goal,
+        residual_p95=residual_p95(fit, gpu),
+        choices=choices,
+        held=held,
+        suggestions=suggestions,
+    )
 
 
 def _errors(form: str, errors: ErrorSummary) -> dict[str, Any]:
@@ -164,12 +194,12 @@ def _pair(errors: dict[str, Any] | None) -> list[str]:
     return ["", ""] if errors is None else [f"{errors['median_pct']:.2f}", f"{errors['p95_pct']:.1f}"]
 
 
-def _summary(fit: SweepFit) -> list[str]:
+def _summary(fit: SweepFit, residual_p95: float | None) -> list[str]:
     lines = []
     if fit.latency is not None:
-        known = fit.latency.determined.any()
-        late = 100.0 * float(np.median(fit.latency.margin("p95")) - 1.0)
-        said = f"error {fit.latency.errors} % (median/p95), margin p95 {late:.1f} %" if known else _UNKNOWN
+        said = _UNKNOWN
+        if residual_p95 is not None:
+            said = f"error {fit.latency.errors} % (median/p95), margin p95 {100 * residual_p95:.1f} %"
         lines.append(f"time, {fit.latency.form.name}: {said}")
         reasons = why_assumed(fit.readings, fit.latency.form)
         for reason in dict.fromkeys(filter(None, reasons)):

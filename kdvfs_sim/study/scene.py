@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -80,11 +80,24 @@ class Scene:
 
     @cached_property
     def power_limits_w(self) -> tuple[float, ...]:
-        """Limits to try for the power-limit baseline, the default last; empty where unknown."""
+        """Limits to try for the power-limit baseline, the default last; empty where unknown.
+
+        On an entry fitted to a sweep, lower limits that push a kind below the clocks swept are left out.
+        """
         low, high = self.gpu.get("power.limit_min_w"), self.gpu.get("power.limit_w")
         if low is None or high is None or self.power_table is None:
             return ()
-        return tuple(float(w) for w in np.linspace(low.value, high.value, N_POWER_LIMITS))
+        limits = tuple(float(w) for w in np.linspace(low.value, high.value, N_POWER_LIMITS))
+        if self.gpu.swept_mhz is None:
+            return limits
+        return (*filter(self._stays_in_the_sweep, limits[:-1]), limits[-1])
+
+    def _stays_in_the_sweep(self, power_limit_w: float) -> bool:
+        assert self.power_table is not None
+        costs = self.power_table("nominal", power_limit_w)
+        ran_at = {costs.clocks[row] for row in costs.effective[:, costs.index(AUTO_CLOCKS)]}
+        assert self.gpu.swept_mhz is not None
+        return all(pair.sm_mhz is AUTO or pair.sm_mhz >= self.gpu.swept_mhz[0] for pair in ran_at)
 
     def problem(
         self,
@@ -177,6 +190,9 @@ def build_scene(
     program = Program.from_trace(trace, device=device)
     recorded_on, facts = _gpus(trace, gpu, device)
     flags = list(program.flags)
+    if not recorded_gpu_name(trace, device):
+        flags.append(f"the recording names no GPU; taken as recorded on {recorded_on.name}")
+    flags += _swept_only(facts)
     power_table: PowerTable | None = None
     if costs is not None:
         if recorded_on.slug != facts.slug:
@@ -264,7 +280,7 @@ class _Modelled:
 
 def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None, str]:
     """Name of the catalogue's entry for the GPU recorded, or None and why there is none."""
-    name = trace.device_name if device is None else trace.device_names.get(device, "")
+    name = recorded_gpu_name(trace, device)
     slug = match_device(name) if name else None
     if slug is not None:
         return slug, ""
@@ -276,6 +292,33 @@ def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None
     )
 
 
+def recorded_gpu_name(trace: Trace, device: int | None = None) -> str:
+    """The GPU that the recording names, "" for none."""
+    return trace.device_name if device is None else trace.device_names.get(device, "")
+
+
+def is_for(gpu: GpuFacts, recorded_name: str) -> bool:
+    """Is this entry, perhaps a user's own, one of the GPU that a recording names?"""
+    return any(fnmatchcase(recorded_name, pattern) for pattern in gpu.device_names)
+
+
+def _swept_only(gpu: GpuFacts) -> Iterator[str]:
+    """What an entry fitted to a sweep leaves out, and how to have it."""
+    if gpu.swept_mhz is None:
+        return
+    low, high = gpu.swept_mhz
+    if (low, high) != (gpu.sm.values_mhz[0], gpu.sm.values_mhz[-1]):
+        yield (
+            f"the sweep behind {gpu.slug} covers SM clocks from {low} to {high} MHz: no others are chosen; to "
+            "widen that, sweep them too, or change clocks.swept_from_mhz and clocks.swept_to_mhz in the entry"
+        )
+    if gpu.auto_ceiling_mhz > high:
+        yield (
+            f"AUTO may run at up to {gpu.auto_ceiling_mhz} MHz, above the {high} MHz swept: what it costs "
+            "there is extrapolated"
+        )
+
+
 def _gpus(trace: Trace, wanted: str | None, device: int | None) -> tuple[GpuFacts, GpuFacts]:
     """The GPU recorded on and the GPU asked for."""
     slug, reason = catalogue_entry(trace, device)
@@ -284,8 +327,8 @@ def _gpus(trace: Trace, wanted: str | None, device: int | None) -> tuple[GpuFact
             raise InputError(f"{trace.source}: {reason}")
         return load_gpu(slug), load_gpu(slug)
     facts = load_gpu(wanted)
-    name = trace.device_name if device is None else trace.device_names.get(device, "")
-    if not name or any(fnmatchcase(name, pattern) for pattern in facts.device_names):
+    name = recorded_gpu_name(trace, device)
+    if not name or is_for(facts, name):
         # the recording does not say, or this entry (perhaps the user's own) is for its GPU
         return facts, facts
     if slug is None:

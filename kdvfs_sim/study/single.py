@@ -76,7 +76,8 @@ def replay_on_gpu(
     dynamic: bool = False,
     node_power_w: float = 0.0,
 ) -> SingleReplay:
-    """Other clocks, or a schedule. Raises InputError for a GPU without a model or without a governor."""
+    """Other clocks, or a schedule. Raises InputError for a GPU without a model or without a governor, and for
+    clocks outside of the sweep that the GPU's entry was fitted to."""
     scene = build_scene(
         workload.trace,
         costs=workload.costs,
@@ -87,6 +88,13 @@ def replay_on_gpu(
     )
     if dynamic and scene.governor is None:
         raise InputError(f"the governor of {scene.gpu.name} has not been measured; use --governor steady")
+    asked_for = [request.clocks for request in schedule.requests] if schedule else [clocks or AUTO_CLOCKS]
+    for pair in asked_for if workload.costs is None else ():
+        if pair in scene.gpu.clock_table() and not scene.gpu.offers(pair):
+            raise InputError(
+                f"{pair} lies outside of the sweep behind {scene.gpu.slug}: what it costs would be extrapolated; "
+                "sweep it too, or change the clocks.swept_... numbers of the entry (docs/how-to/fit-a-sweep.md)"
+            )
     switch_protocol = scene.protocols[protocol]
     plan = schedule or static(clocks or AUTO_CLOCKS, scene, switch_protocol)
     governor = scene.governor if dynamic else None

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.gpu.build import cost_table
@@ -190,3 +190,37 @@ def test_a_published_sweep_of_an_a100_becomes_an_a100(shared: Path) -> None:
     power = np.array([[model.busy_power_w(k, c) for c in fit.readings.clocks] for k in kinds])
     assert np.median(np.abs(time / relative - 1)) < 0.02
     assert np.median(np.abs(power / fit.readings.power_w - 1)) < 0.03
+
+
+def test_an_entry_offers_the_clocks_swept_and_no_others(tmp_path: Path) -> None:
+    found = fitted_entry(GPU, fit_sweep(swept(at=(855, 1005, 1155, 1305, 1380), noise=0.002)), source="s")
+    write_gpu(found, tmp_path / "mine.toml")
+    entry = load_gpu(tmp_path / "mine.toml")
+    assert entry.swept_mhz == (855, 1380)
+    costs = cost_table(entry, KINDS, np.full(len(KINDS), 1e6))
+    offered = {pair.sm_mhz for pair, may in zip(costs.clocks, costs.requestable, strict=True) if may}
+    assert offered == {AUTO, *(mhz for mhz in GPU.sm.values_mhz if 855 <= mhz <= 1380)}
+    widened = entry.with_facts({"clocks.swept_from_mhz": replace(entry.need("clocks.swept_from_mhz"), value=210)})
+    costs = cost_table(widened, KINDS, np.full(len(KINDS), 1e6))
+    assert costs.requestable[costs.index(Clocks(210, MEM_MHZ))]
+    assert planning_clocks(entry) == planning_clocks(GPU), "what to read next is not held to what was read"
+
+
+def test_memory_clocks_that_were_not_swept_are_not_offered() -> None:
+    gpu = load_gpu("rtx-3080-ti")
+    high, low = gpu.default_memory_mhz, gpu.memory[0].mhz
+    assert gpu.offers(Clocks(AUTO, low))
+    rows = swept().rows.with_columns(mem_mhz=pl.lit(high, dtype=pl.Int64))
+    entry = fitted_entry(gpu, fit_sweep(replace(swept(), rows=rows)), source="s")
+    assert not entry.offers(Clocks(AUTO, low))
+    assert entry.offers(Clocks(AUTO, high))
+    assert entry.offers(AUTO_CLOCKS)
+
+
+def test_a_low_request_that_ran_faster_widens_no_range() -> None:
+    sweep = swept(at=(510, 855, 1005, 1155, 1305, 1410))
+    ran = pl.max_horizontal(pl.col("sm_mhz"), 802).cast(pl.Float64)
+    found = fitted_entry(
+        GPU, fit_sweep(replace(sweep, rows=sweep.rows.with_columns(sm_mhz_actual=ran))), source="s"
+    )
+    assert found.swept_mhz == (802, 1410)

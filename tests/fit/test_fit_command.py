@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from kdvfs_sim.cli import main
-from kdvfs_sim.gpu.catalogue import load_gpu
+from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
+from kdvfs_sim.gpu.facts import Fact
 
 from .synthetic import sweep
 from .test_entry import MEM_MHZ, swept
@@ -131,3 +132,55 @@ def test_mistakes_are_one_line(
     assert len(lines) == 1
     assert problem in lines[0]
     assert "Traceback" not in output.err
+
+
+@pytest.fixture
+def not_reached(tmp_path: Path) -> Path:
+    """Requests below 802 MHz ran far slower than asked for."""
+    path = tmp_path / "low.csv"
+    rows = swept(at=(510, 600, 705, 855, 1005, 1155, 1305, 1410), noise=0.002).rows
+    slower = pl.when(pl.col("sm_mhz") < 802).then((802 / pl.col("sm_mhz")).pow(2)).otherwise(1.0)
+    rows.with_columns(time_s=pl.col("time_s") * slower).write_csv(path)
+    return path
+
+
+def test_a_fit_that_says_little_warns_and_names_the_remedy_that_mends_it(
+    not_reached: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fit", not_reached) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert "requests up to 705 MHz gave less than that" in warnings[0]
+    assert warnings[0].endswith("leave those out with --min-sm-mhz 855")
+    assert run("fit", not_reached, "--min-sm-mhz", 855, "--json") == 0
+    output = capsys.readouterr()
+    assert "warning" not in output.err
+    document = json.loads(output.out)
+    assert document["warning"] == ""
+    assert document["residual_p95"] < 0.01
+    assert all(int(text.partition(",")[0].removeprefix("sm=")) >= 855 for text in document["clocks"])
+
+
+def test_a_fit_without_a_remedy_names_its_findings(
+    not_reached: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noisy = tmp_path / "noisy.csv"
+    swept(at=(705, 855, 1005, 1155, 1305, 1410), noise=0.2).rows.write_csv(noisy)
+    assert run("fit", noisy) == 0
+    assert "warning: one reading in 20 takes over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("exponent", [1.0, 4.0])
+def test_the_margin_printed_is_the_one_that_optimize_adds(
+    exponent: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_file, base, entry = tmp_path / "s.csv", tmp_path / "base.toml", tmp_path / "mine.toml"
+    swept(at=(705, 855, 1005, 1155, 1305, 1410), noise=0.02).rows.write_csv(sweep_file)
+    gpu = load_gpu("a100")
+    form = Fact(value=exponent, source="test", kind="assumed")
+    write_gpu(gpu.with_facts({"latency.exponent": form}), base)
+    assert run("fit", sweep_file, "--gpu", base, "-o", entry) == 0
+    late = load_gpu(entry).need("latency.residual_p95").value
+    assert f"margin p95 {100 * late:.1f} %" in capsys.readouterr().out
+    assert run("fit", sweep_file, "--gpu", base, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["residual_p95"] == pytest.approx(late)

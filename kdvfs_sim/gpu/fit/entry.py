@@ -58,12 +58,12 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     if fit.latency is None:
         raise InputError(f"{fit.sweep.where}: has no time for every kernel; a GPU entry needs them")
     check_gpu(gpu, fit.readings)
-    facts = _voltage(gpu, fit, source)
+    facts = _voltage(gpu, fit, source) | _swept(fit, source)
     gpu = gpu.with_facts(facts)
-    few = (~np.isnan(fit.readings.time_s)).sum(axis=1) <= n_parameters(fit.latency.form)
+    few = _few(fit, fit.latency)
     latency = _latency(gpu, fit, few, "middle")
-    if not few.all():  # a curve through few readings leaves nothing unexplained, and says nothing of an error
-        late = max(float(np.nanquantile(np.expm1(latency.log_residual[~few]), 0.95)), 0.0)
+    late = _late(latency, few)
+    if late is not None:
         facts["latency.residual_p95"] = Fact(value=late, source=source, kind="measured")
     assumed = why_assumed(fit.readings, fit.latency.form)
     assumed_of: dict[str, list[str]] = defaultdict(list)
@@ -81,6 +81,42 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     # the first pattern found describes a kernel: what was measured now comes before what the entry had
     kept = {path: fact for path, fact in gpu.facts.items() if path not in facts}
     return replace(gpu.with_facts(facts), facts={**facts, **kept})
+
+
+def residual_p95(fit: SweepFit, gpu: GpuFacts | None = None) -> float | None:
+    """95 % of the readings take at most this much longer than the form says, relative; None without such.
+
+    With ``gpu``: than the form of the entry that ``fitted_entry`` makes of it, which ``--margin p95`` adds.
+    """
+    if fit.latency is None:
+        return None
+    few = _few(fit, fit.latency)
+    return _late(fit.latency if gpu is None else _latency(gpu, fit, few, "middle"), few)
+
+
+def _few(fit: SweepFit, latency: LatencyFit) -> Bools:
+    """(n_kernels,): read at no more clock pairs than the form has coefficients."""
+    few: Bools = (~np.isnan(fit.readings.time_s)).sum(axis=1) <= n_parameters(latency.form)
+    return few
+
+
+def _late(latency: LatencyFit, few: Bools) -> float | None:
+    """A curve through few readings leaves nothing unexplained, and says nothing of an error."""
+    if few.all():
+        return None
+    return max(float(np.nanquantile(np.expm1(latency.log_residual[~few]), 0.95)), 0.0)
+
+
+def _swept(fit: SweepFit, source: str) -> dict[str, Fact]:
+    """The clocks between which there are readings; a low request that ran faster counts as what ran."""
+    readings = fit.readings
+    ends = {
+        "clocks.swept_from_mhz": max(readings.sm_mhz.min(), np.nanmin(readings.effective_sm_mhz)),
+        "clocks.swept_to_mhz": readings.sm_mhz.max(),
+        "clocks.swept_memory_from_mhz": readings.mem_mhz.min(),
+        "clocks.swept_memory_to_mhz": readings.mem_mhz.max(),
+    }
+    return {path: Fact(value=float(mhz), source=source, kind="measured") for path, mhz in ends.items()}
 
 
 def _common(members: Sequence[Mapping[str, _Range]]) -> dict[str, _Range]:

@@ -21,8 +21,12 @@ Code: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """``text``: one line with numbers. ``kernels``: those concerned, in the order of the sweep."""
+    """``text``: one line with numbers. ``kernels``: those concerned, in the order of the sweep.
+
+    ``from_sm_mhz``: readings from this SM clock up are free of it, where leaving out lower ones mends it.
+    """
 
     code: Code
     text: str
     kernels: tuple[str, ...]
+    from_sm_mhz: int | None = None
