@@ -9,10 +9,13 @@ from rich.table import Table
 
 from kdvfs_sim.core.problem import Metrics
 from kdvfs_sim.core.units import format_duration
-from kdvfs_sim.report.page import wide_console
+from kdvfs_sim.report.page import in_words, wide_console
 from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
 from kdvfs_sim.study.sentence import closing_sentence
 
+WITHIN_GAP: Final = "within the gap"
+NO_BOUND: Final = "-"
+FAR_OFF_PCT: Final = 50.0  # of the answer: a bound so far below it is noise
 STATUS_WIDTH: Final = 31  # the table is then about 130 wide; --json has all
 
 
@@ -53,18 +56,40 @@ def show_policies(table: EqualSlack) -> None:
         grid.add_column(heading, justify="right", no_wrap=True)
     grid.add_column("status", max_width=STATUS_WIDTH)
     last = ""
-    for row in table.rows:
-        if row.protocol != last:
+    for protocol, cells in shown_rows(table):
+        if protocol != last:
             grid.add_section()
-        # what holds for the whole table is noted below it, once
-        said_below = any(row.reason and flag.endswith(row.reason) for flag in table.flags)
-        reason = "" if said_below else same_as(row, table.rows) or row.reason.partition("; at the ")[0]
-        grid.add_row(*_cells(row, row.protocol if row.protocol != last else "", reason))
-        last = row.protocol
+        grid.add_row(protocol if protocol != last else "", *cells)
+        last = protocol
     console.print(grid)
     for line in notes(table):
         console.print(line, style="dim")
     console.print(closing_sentence(table), soft_wrap=True)
+
+
+def shown_rows(table: EqualSlack) -> list[tuple[str, list[str]]]:
+    """Protocol and cells of every line. Baselines that are the same under every protocol (without a change of
+    clocks there is nothing that could differ) stand once, under ``any``."""
+    protocols = list(dict.fromkeys(row.protocol for row in table.rows if row.protocol != "any"))
+    lines = [(row, _cells(row, _reason(row, table))) for row in table.rows]
+    alike: dict[tuple[str, ...], int] = {}
+    for row, cells in lines:
+        if row.is_baseline:
+            alike[tuple(cells)] = alike.get(tuple(cells), 0) + 1
+    once, others = [], []
+    for row, cells in lines:
+        if row.is_baseline and len(protocols) > 1 and alike[tuple(cells)] == len(protocols):
+            if row.protocol == protocols[0]:
+                once.append(("any", cells))
+        else:
+            (once if row.protocol == "any" else others).append((row.protocol, cells))
+    return once + others
+
+
+def _reason(row: PolicyRow, table: EqualSlack) -> str:
+    # what holds for the whole table is noted below it, once
+    said_below = any(row.reason and flag.endswith(row.reason) for flag in table.flags)
+    return "" if said_below else same_as(row, table.rows) or row.reason.partition("; at the ")[0]
 
 
 def same_as(row: PolicyRow, rows: Sequence[PolicyRow]) -> str:
@@ -110,7 +135,11 @@ def notes(table: EqualSlack) -> list[str]:
             "budgets are kept at the nominal numbers: at the ends of their ranges a plan takes up to "
             f"{latest.time_pct_range[1]:+.2f} % time ({latest.name}, {latest.protocol}; --json has all)."
         )
-    lines += [f"note: {flag}" for flag in table.flags]
+    if any(_bound_says_little(row) for row in table.rows):
+        lines.append(f"{NO_BOUND}: the bound that is known is far off, and says nothing (--json has it).")
+    if any(_status(row) == WITHIN_GAP for row in table.rows):
+        lines.append(f"{WITHIN_GAP}: nothing better than at best exists; whether anything lies between is open.")
+    lines += [f"note: {in_words(flag)}" for flag in table.flags]
     assumed = sorted({name for row in table.rows for name in row.assumed})
     if assumed:
         shown = ", ".join(assumed[:4])
@@ -119,19 +148,33 @@ def notes(table: EqualSlack) -> list[str]:
     return lines
 
 
-def _cells(row: PolicyRow, protocol: str, reason: str) -> list[str]:
-    status = f"{row.status}: {reason}" if reason else row.status
+def _bound_says_little(row: PolicyRow) -> bool:
+    return row.gap_pct is not None and row.gap_pct > FAR_OFF_PCT
+
+
+def _status(row: PolicyRow) -> str:
+    """The status; one that is not exact in words."""
+    if row.status != "not exact":
+        return row.status
+    return "best found" if row.gap_pct is None or _bound_says_little(row) else WITHIN_GAP
+
+
+def _cells(row: PolicyRow, reason: str) -> list[str]:
+    status = f"{_status(row)}: {reason}" if reason else _status(row)
+    bound = _signed(row.lower_bound_pct) + ("" if row.objective == "energy" else f" {row.objective}")
+    gap = "" if row.gap_pct is None else f"{round(row.gap_pct, 3) + 0.0:.3f}"
+    if _bound_says_little(row):
+        bound = gap = NO_BOUND
     energy_range = " .. ".join(_signed(end) for end in row.energy_pct_range or ())
     return [
-        protocol,
         row.name,
         _signed(row.time_pct),
         _signed(row.energy_pct),
         energy_range,
         _dynamic(row),
         "" if row.n_switches is None else f"{row.n_switches:g}",
-        _signed(row.lower_bound_pct) + ("" if row.objective == "energy" else f" {row.objective}"),
-        "" if row.gap_pct is None else f"{round(row.gap_pct, 3) + 0.0:.3f}",
+        bound,
+        gap,
         status,
     ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kdvfs_sim.core.units import format_duration
+from kdvfs_sim.report.page import in_words
 from kdvfs_sim.report.policy_page import metrics_json
 from kdvfs_sim.study.single import SingleReplay
 
@@ -39,7 +40,7 @@ def replay_lines(result: SingleReplay) -> Iterator[str]:
     if base is None:
         yield f"no baseline: {result.reason}"
     for flag in dict.fromkeys((*result.flags, *metrics.flags)):
-        yield f"note: {flag}"
+        yield f"note: {in_words(flag)}"
     if result.assumed and metrics.energy_j is not None:
         yield f"rests on {len(result.assumed)} assumed numbers (--json lists them)"
 

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from kdvfs_sim.core.units import format_duration
 from kdvfs_sim.gpu.facts import GpuFacts
-from kdvfs_sim.report.page import wide_console
-from kdvfs_sim.study.sentence import NOT_VALIDATED
+from kdvfs_sim.report.page import in_words, wide_console
+from kdvfs_sim.study.sentence import NOT_VALIDATED, SHOWN_PCT
 from kdvfs_sim.study.switching_study import CHARGED, StudyRow, SwitchingStudy
 
 FORMAT: Final = "kdvfs-switching-study"
@@ -52,7 +52,10 @@ def show_study(study: SwitchingStudy) -> None:
         f"an iteration. Budget: {study.budget}. Energy in % of AUTO's; negative is saved."
     )
     static, mix, ideal = (study.baselines[name][1] for name in ("static", "static-mix", "ideal"))
-    console.print(f"static {static:+.2f}, static-mix {mix:+.2f}; ideal (free switching) {ideal:+.2f}")
+    console.print(
+        f"static {static:+.2f}, static-mix {mix:+.2f}; ideal (free switching) {ideal:+.2f}"
+        + (": no more than without switching, nothing to survive" if nothing_to_survive(study) else "")
+    )
     console.print(_curves(study))
     if study.gpus:
         console.print(_gpus(study))
@@ -68,27 +71,40 @@ def notes(study: SwitchingStudy) -> list[str]:
         f"costs are those of {study.gpu}; of the other GPUs only the switching is taken. "
         "period: iterations after which a schedule repeats.",
     ]
-    return [*lines, *(f"note: {flag}" for flag in study.flags)]
+    return [*lines, *(f"note: {in_words(flag)}" for flag in study.flags)]
 
 
 def sentences(study: SwitchingStudy) -> list[str]:
-    """One plain sentence for each GPU, the best protocol at each end of what is believable."""
-    found = []
+    """What each GPU's switching leaves, the best protocol at each end of what is believable. GPUs, and ends,
+    of which the same is to be said share a sentence."""
+    names: dict[str, list[str]] = {}
     for gpu in study.gpus:
-        worst, nominal, best = (best_at(study, gpu, level) for level in ("high", "nominal", "low"))
-        found.append(
-            f"Switching like {gpu.name} ({_range(gpu)}): {_said(nominal)} at the nominal latency, "
-            f"{_said(best)} at the fastest and {_said(worst)} at the slowest believable one."
-        )
+        names.setdefault(_outcome(study, gpu), []).append(f"{gpu.name} ({_range(gpu)})")
+    found = []
+    for outcome, alike in names.items():
+        listed = alike[0] if len(alike) == 1 else f"{', '.join(alike[:-1])} or {alike[-1]}"
+        found.append(f"Switching like {listed}: {outcome}.")
     return [*found, NOT_VALIDATED]
 
 
-def _said(row: StudyRow) -> str:
-    if not row.switches_pay:
+def _outcome(study: SwitchingStudy, gpu: GpuFacts) -> str:
+    worst, nominal, best = (_said(study, best_at(study, gpu, level)) for level in ("high", "nominal", "low"))
+    if worst == nominal == best:
+        return f"{nominal} at the nominal latency and at both ends of what is believable"
+    return f"{nominal} at the nominal latency, {best} at the fastest and {worst} at the slowest believable one"
+
+
+def _said(study: SwitchingStudy, row: StudyRow) -> str:
+    if not row.switches_pay or nothing_to_survive(study):
         return f"nothing beyond a lock or a mix of two ({row.energy_pct:+.2f} %)"
     return (
         f"{row.energy_pct:+.2f} % by {row.protocol} ({row.surviving_pct:.0f} % of what free switching adds)"
     )
+
+
+def nothing_to_survive(study: SwitchingStudy) -> bool:
+    """Does even free switching add nothing that a table shows to a lock or a mix of two?"""
+    return study.baselines["static-mix"][1] - study.baselines["ideal"][1] <= SHOWN_PCT
 
 
 def best_at(study: SwitchingStudy, gpu: GpuFacts, level: str) -> StudyRow:
@@ -125,7 +141,7 @@ def _curves(study: SwitchingStudy) -> Table:
             format_duration(latency_ns),
             f"{share:.1%}",
             *(f"{row.energy_pct:+.2f}" for row in rows),
-            f"{max(row.surviving_pct for row in rows):.0f} %",
+            "-" if nothing_to_survive(study) else f"{max(row.surviving_pct for row in rows):.0f} %",
             f"{min(row.lower_bound_pct for row in rows):+.2f}",
         )
     return grid

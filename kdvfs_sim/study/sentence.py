@@ -13,8 +13,8 @@ SHOWN_PCT = 5e-3  # points; what a table shows
 
 
 def closing_sentence(table: EqualSlack) -> str:
-    """The saving over the best of static, static-mix and power limit, and whether that exceeds what the
-    assumed numbers alone move."""
+    """The saving over the best of static, static-mix and power limit, whether that exceeds what the assumed
+    numbers alone move, and what remains of it under the GPU's lagging governor, where that is known."""
     free = _best(row for row in table.rows if row.protocol == "free" and not row.is_baseline)
     charged = _best(row for row in table.rows if row.protocol not in ("free", "any") and not row.is_baseline)
     parts = [_compare(row, table) for row in (free, charged) if row is not None]
@@ -47,6 +47,7 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
         return (
             f"{title}, no policy {found} more than {baseline.name} does without switching: "
             f"{-baseline.energy_pct:.2f} % of AUTO's energy at {baseline.time_pct:+.2f} % time{rest}."
+            f"{_lagging(baseline, None)}"
         )
     error = own_error(row, baseline)
     if table.costs_given:
@@ -59,8 +60,34 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
     return (
         f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy at {row.time_pct:+.2f} % "
         f"time, {over:.2f} points over the best of static, static-mix and power limit ({baseline.name}, "
-        f"{-baseline.energy_pct:.2f} %): {verdict}"
+        f"{-baseline.energy_pct:.2f} %): {verdict}{_lagging(row, _best_lagging(table, row.protocol))}"
     )
+
+
+def _lagging(row: PolicyRow, baseline: PolicyRow | None) -> str:
+    """What remains when the governor lags as measured, beside the best baseline under the same."""
+    if row.dynamic_pct is None:
+        return ""
+    said = f" Under the GPU's lagging governor it {_saves(row.dynamic_pct[1])}"
+    if baseline is not None and baseline.dynamic_pct is not None:
+        said += f", where {baseline.name} {_saves(baseline.dynamic_pct[1])}"
+    return f"{said}."
+
+
+def _saves(energy_pct: float) -> str:
+    if abs(energy_pct) <= SHOWN_PCT:
+        return "saves nothing"
+    return f"saves {-energy_pct:.2f} %" if energy_pct < 0 else f"takes {energy_pct:.2f} % more"
+
+
+def _best_lagging(table: EqualSlack, protocol: str) -> PolicyRow | None:
+    """The baseline without switching that saves most when the governor lags."""
+    known = [
+        row
+        for row in table.rows
+        if row.name in WITHOUT_SWITCHING and row.protocol == protocol and row.dynamic_pct is not None
+    ]
+    return min(known, key=lambda row: row.dynamic_pct[1] if row.dynamic_pct else 0.0, default=None)
 
 
 def own_error(row: PolicyRow, baseline: PolicyRow) -> float:

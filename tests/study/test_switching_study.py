@@ -17,7 +17,7 @@ from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Solution
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.gpu.catalogue import load_gpu
-from kdvfs_sim.report.switching_page import sentences, study_json
+from kdvfs_sim.report.switching_page import sentences, show_study, study_json
 from kdvfs_sim.report.switching_results import HTML, PNG, STUDY, check_targets, write_study
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import Scene, build_scene
@@ -186,10 +186,33 @@ def test_what_is_written_can_be_read_and_replaces_only_its_own(study: SwitchingS
 
 def test_the_sentences_name_every_gpu_and_that_nothing_was_validated(study: SwitchingStudy) -> None:
     said = sentences(study)
-    assert len(said) == 3
+    assert len(said) <= 3
     assert "NVIDIA H200" in said[0]
     assert "25 ms, 6 ms to 100 ms, assumed" in said[0]
+    assert "NVIDIA B200" in " ".join(said)
     assert said[-1] == "Not validated on hardware."
+
+
+def test_the_same_is_said_once(study: SwitchingStudy, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of GPUs, and of both ends of a range, that leave the same."""
+    static_mix = study.baselines["static-mix"]
+    rows = tuple(replace(row, switches_pay=False, energy_pct=static_mix[1]) for row in study.rows)
+    alike = replace(study, rows=rows, gpus=tuple(load_gpu(n) for n in ("h200", "b200")))
+    first, *others = sentences(alike)
+    assert others == ["Not validated on hardware."]
+    assert all(name in first for name in ("NVIDIA H200", "NVIDIA B200"))
+    assert first.count("nothing beyond a lock or a mix of two") == 1
+    assert first.endswith("at the nominal latency and at both ends of what is believable.")
+    assert "nothing to survive" not in _printed(alike, capsys)
+    nothing = replace(alike, baselines={**alike.baselines, "ideal": static_mix})
+    page = _printed(nothing, capsys)
+    assert "no more than without switching, nothing to survive" in page
+    assert "0 %" not in [cell.strip() for line in page.splitlines() for cell in line.split("  ")]
+
+
+def _printed(study: SwitchingStudy, capsys: pytest.CaptureFixture[str]) -> str:
+    show_study(study)
+    return capsys.readouterr().out
 
 
 def test_a_study_needs_one_iteration_and_the_periodic_boundary(scenes: dict[int, Scene]) -> None:
