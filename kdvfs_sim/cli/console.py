@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from typing import Any
 
 
@@ -68,6 +69,17 @@ def working(text: str) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@cache
+def say_when_compiling() -> None:
+    """Says on stderr, once in this process, when it compiles: on a first run that looks like slow work.
+
+    Imports numba: for commands that need it anyway.
+    """
+    from kdvfs_sim.core.compiled import at_first_compilation
+
+    at_first_compilation(lambda: say("compiling the evaluators, once: about a minute ..."))
 
 
 def steps(what: str) -> Callable[[str], None]:

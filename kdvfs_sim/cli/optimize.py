@@ -98,7 +98,7 @@ def command(
 
     Example: kdvfs optimize h200_gpt3xl_layer_train --slack 0.6% --out-dir out
     """
-    from kdvfs_sim.cli.console import print_json, say, steps, working
+    from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
     from kdvfs_sim.core.switching import PROTOCOLS
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
@@ -130,9 +130,10 @@ def command(
     target = None if folder is None else out_dir(folder)
     if target is not None:
         check_targets(target)
+    say_when_compiling()
     with working(f"reading {trace} ..."):
         workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
-    with working("building the models (compiling on the first run) ..."):
+    with working("building the models ..."):
         scene = build_scene(
             workload.trace,
             costs=workload.costs,

@@ -82,7 +82,7 @@ def switching(
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import active_children, get_context
 
-    from kdvfs_sim.cli.console import print_json, say, steps, working
+    from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
     from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in
     from kdvfs_sim.gpu.catalogue import load_gpu
     from kdvfs_sim.report.switching_page import show_study, study_json
@@ -107,9 +107,10 @@ def switching(
     if target is not None:
         require_plots()
         check_targets(target)
+    say_when_compiling()
     with working(f"reading {trace} ..."):
         workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
-    with working("building the models (compiling on the first run) ..."):
+    with working("building the models ..."):
         scenes = {
             n: build_scene(
                 repeated(workload.trace, n),

@@ -26,11 +26,12 @@ def is_schedule_file(path: Path) -> bool:
         return False
 
 
-def write_schedule(schedule: Schedule, path: Path, *, about: dict[str, Any] | None = None) -> None:
+def write_schedule(schedule: Schedule, path: str | Path, *, about: dict[str, Any] | None = None) -> None:
     """Write atomically. ``about`` (GPU, trace, predicted metrics) is for people and later checks.
 
     Raises InputError if ``path`` cannot be written or is an existing file of another kind.
     """
+    path = Path(path)
     refuse_foreign(path, is_schedule_file, "a schedule")
     head = {
         "format": FORMAT,
@@ -58,8 +59,9 @@ def write_schedule(schedule: Schedule, path: Path, *, about: dict[str, Any] | No
         file.write(f'{text},\n "requests": [\n  {body}\n ]\n}}\n'.encode())
 
 
-def read_schedule(path: Path) -> Schedule:
+def read_schedule(path: str | Path) -> Schedule:
     """Read what ``write_schedule`` wrote. Raises ScheduleError naming the place and what is right."""
+    path = Path(path)
     where = str(path)
     try:
         document = json.loads(path.read_bytes())
@@ -88,8 +90,9 @@ def read_schedule(path: Path) -> Schedule:
     return Schedule(requests=requests, protocol=protocol, boundary=boundary)
 
 
-def read_about(path: Path) -> dict[str, Any]:
+def read_about(path: str | Path) -> dict[str, Any]:
     """What the writer noted beside the requests: trace, GPU, policy; {} if nothing usable is there."""
+    path = Path(path)
     about = json.loads(path.read_bytes()).get("about")
     return about if isinstance(about, dict) else {}
 

@@ -31,11 +31,12 @@ def cost_table(
 
     Rows are the requests of ``gpu.clock_table``; (AUTO, AUTO) and every other row with AUTO takes
     the cells it resolves to. ``recorded`` is one of them. ``sm_clocks`` limits what a schedule may
-    request, and so does a sweep that the entry was fitted to (``GpuFacts.offers``); rows that only matter as effective clocks stay. ``power_limit_w`` other than the
-    default: recorded durations still belong to the default limit. ``untested`` offers memory
-    clocks that are listed but that nobody is known to have locked. Other arguments as in
-    ``analytic_model``. Raises UnsupportedClocksError for clocks the GPU does not list, InputError
-    for a power limit outside its range and where ``analytic_model`` does.
+    request, and so does the sweep that an entry was fitted to (``GpuFacts.offers``); rows that only
+    matter as effective clocks stay. ``power_limit_w`` other than the default: recorded durations
+    still belong to the default limit. ``untested`` offers memory clocks that are listed but that
+    nobody is known to have locked. Other arguments as in ``analytic_model``. Raises
+    UnsupportedClocksError for clocks the GPU does not list, InputError for a power limit outside
+    its range and where ``analytic_model`` does.
     """
     model = analytic_model(gpu, kinds, typical_duration_ns, recorded=recorded, corner=corner)
     return tabulate_model(

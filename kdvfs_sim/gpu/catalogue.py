@@ -58,11 +58,12 @@ def match_device(device_name: str) -> str | None:
     return None
 
 
-def write_gpu(gpu: GpuFacts, path: Path) -> None:
+def write_gpu(gpu: GpuFacts, path: str | Path) -> None:
     """Write an entry that ``load_gpu`` reads back equal (its name is the file's), atomically.
 
     Raises InputError if ``path`` is not a .toml name, cannot be written, or holds something else.
     """
+    path = Path(path)
     import tomli_w
 
     if path.suffix != ".toml":

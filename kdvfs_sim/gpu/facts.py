@@ -254,7 +254,10 @@ class GpuFacts:
         if low is None and high is None:
             return None
         values = self.sm.values_mhz
-        return (values[0] if low is None else round(low.value), values[-1] if high is None else round(high.value))
+        return (
+            values[0] if low is None else round(low.value),
+            values[-1] if high is None else round(high.value),
+        )
 
     def offers(self, clocks: Clocks) -> bool:
         """May a schedule ask for them? Not outside of a sweep that the entry was fitted to: AUTO is left to

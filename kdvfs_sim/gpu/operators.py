@@ -66,12 +66,12 @@ class LeftOut:
     clock_pct: float | None
 
 
-def read_operators(path: Path) -> tuple[OperatorReading, ...]:
+def read_operators(path: str | Path) -> tuple[OperatorReading, ...]:
     """CSV or Parquet with columns operator, category, time_s, sm_mhz, power_w (and kernel, flops, capped).
 
     Raises InputError for a missing or unreadable file, a missing column, and values that are none.
     """
-    lines = Lines()
+    path, lines = Path(path), Lines()
     try:
         if path.suffix == ".parquet":
             table = read_foreign(path)

@@ -104,12 +104,13 @@ def cost_table_from_rows(
     )
 
 
-def read_cost_table(path: Path, *, recorded: Clocks | None = None) -> CostTable:
+def read_cost_table(path: str | Path, *, recorded: Clocks | None = None) -> CostTable:
     """Read Parquet or CSV: our own file, or a sweep in the long form.
 
     ``recorded``: clocks that the recording ran at; default: what the file says, else (AUTO, AUTO).
     Raises InputError, one line, for a missing, foreign or damaged file and an unknown version.
     """
+    path = Path(path)
     head = _head(path)
     if head is not None and head.get("schema_version") != SCHEMA_VERSION:
         raise InputError(
@@ -150,12 +151,15 @@ def read_cost_table(path: Path, *, recorded: Clocks | None = None) -> CostTable:
     return replace(costs, recorded_effective=rows)
 
 
-def write_cost_table(costs: CostTable, path: Path, *, fact_kind: npt.NDArray[np.str_] | None = None) -> None:
+def write_cost_table(
+    costs: CostTable, path: str | Path, *, fact_kind: npt.NDArray[np.str_] | None = None
+) -> None:
     """Write Parquet or CSV, by the suffix, atomically; ``read_cost_table`` gives back the same numbers.
 
     ``fact_kind`` (n_kinds, n_clocks): where each cell comes from, for people who open the file. Raises
     InputError if the suffix is neither, or the file cannot be written or is of another kind.
     """
+    path = Path(path)
     if path.suffix not in (".parquet", ".csv"):
         raise InputError(f"{path}: a cost table needs a name that ends in .parquet or .csv")
     refuse_foreign(path, _is_ours, "a cost table")

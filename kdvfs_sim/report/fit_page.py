@@ -64,7 +64,7 @@ class FitPage:
         """One line where the fit says little of the times, and what to do about it; else ""."""
         if self.residual_p95 is None or self.residual_p95 <= LARGE_RESIDUAL:
             return ""
-        begin = f"one reading in 20 takes over {self.residual_p95:.0%} longer than the fit says, and so may a plan"
+        begin = f"a reading in 20 takes over {self.residual_p95:.0%} longer than the fit says: a plan may too"
         for finding in self.fit.findings:
             if finding.from_sm_mhz is not None:
                 return (
@@ -73,7 +73,7 @@ class FitPage:
                 )
         codes = ", ".join(dict.fromkeys(finding.code for finding in self.fit.findings))
         if codes:
-            return f"{begin}; what is said above of {codes} may be why: mend the sweep before you trust the fit"
+            return f"{begin}; what is said above of {codes} may be why: mend the sweep before you use the fit"
         return f"{begin}; look for kernels with a large error above and measure them again"
 
     def show(self) -> None:

@@ -8,12 +8,12 @@ from rich.console import Console
 
 # What results are flagged with, for people; JSON has the flags themselves.
 FLAGS_IN_WORDS: Final[dict[str, str]] = {
-    "cross_stream_unknown": "several streams and no synchronization records: what waits for what between streams "
-    "is not known, and times at other clocks are estimates",
+    "cross_stream_unknown": "several streams and no synchronization records: what waits for what between "
+    "streams is not known, and times at other clocks are estimates",
     "incomplete_trace": "kernels are known to be missing from the recording: totals are lower bounds",
-    "overlap_energy_is_a_bound": "kernels overlap: they share the power in a way that the recording does not say, "
-    "and the energy is a bound, not an estimate",
-    "periodic_not_settled": "iterations do not repeat exactly, one carries over into the next: this is one of them",
+    "overlap_energy_is_a_bound": "kernels overlap: they share the power in a way that the recording does not "
+    "say, and the energy is a bound, not an estimate",
+    "periodic_not_settled": "iterations do not repeat exactly, one carries over into the next: this is one",
     "requests_dropped": "some clock requests were overtaken by later ones and never took effect",
 }
 

@@ -29,8 +29,9 @@ def is_timeline_file(path: Path) -> bool:
         return False
 
 
-def write_perfetto(timeline: Timeline, path: Path, *, title: str = "") -> None:
+def write_perfetto(timeline: Timeline, path: str | Path, *, title: str = "") -> None:
     """Write atomically. Raises InputError if ``path`` cannot be written or holds something else."""
+    path = Path(path)
     refuse_foreign(path, is_timeline_file, "a timeline")
     with atomic_write(path) as file:
         head = json.dumps({"kdvfs_version": __version__, "title": title})

@@ -76,7 +76,8 @@ def shown_rows(table: EqualSlack) -> list[tuple[str, list[str]]]:
     for row, cells in lines:
         if row.is_baseline:
             alike[tuple(cells)] = alike.get(tuple(cells), 0) + 1
-    once, others = [], []
+    once: list[tuple[str, list[str]]] = []
+    others: list[tuple[str, list[str]]] = []
     for row, cells in lines:
         if row.is_baseline and len(protocols) > 1 and alike[tuple(cells)] == len(protocols):
             if row.protocol == protocols[0]:
@@ -138,7 +139,7 @@ def notes(table: EqualSlack) -> list[str]:
     if any(_bound_says_little(row) for row in table.rows):
         lines.append(f"{NO_BOUND}: the bound that is known is far off, and says nothing (--json has it).")
     if any(_status(row) == WITHIN_GAP for row in table.rows):
-        lines.append(f"{WITHIN_GAP}: nothing better than at best exists; whether anything lies between is open.")
+        lines.append(f"{WITHIN_GAP}: nothing is better than at best; whether anything lies between is open.")
     lines += [f"note: {in_words(flag)}" for flag in table.flags]
     assumed = sorted({name for row in table.rows for name in row.assumed})
     if assumed:

@@ -45,8 +45,11 @@ def check_targets(folder: Path) -> None:
         refuse_foreign(folder / name, is_ours, what)
 
 
-def write_results(folder: Path, scene: Scene, table: EqualSlack, document: dict[str, Any]) -> list[Path]:
+def write_results(
+    folder: str | Path, scene: Scene, table: EqualSlack, document: dict[str, Any]
+) -> list[Path]:
     """Write the files; returns their paths. Raises InputError like ``check_targets``."""
+    folder = Path(folder)
     check_targets(folder)
     policies, schedule, alternate, timeline = (
         folder / name for name in (POLICIES, SCHEDULE, ALTERNATE, TIMELINE)

@@ -91,7 +91,9 @@ def _outcome(study: SwitchingStudy, gpu: GpuFacts) -> str:
     worst, nominal, best = (_said(study, best_at(study, gpu, level)) for level in ("high", "nominal", "low"))
     if worst == nominal == best:
         return f"{nominal} at the nominal latency and at both ends of what is believable"
-    return f"{nominal} at the nominal latency, {best} at the fastest and {worst} at the slowest believable one"
+    return (
+        f"{nominal} at the nominal latency, {best} at the fastest and {worst} at the slowest believable one"
+    )
 
 
 def _said(study: SwitchingStudy, row: StudyRow) -> str:

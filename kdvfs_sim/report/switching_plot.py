@@ -27,8 +27,9 @@ def require_plots() -> None:
     del altair, vl_convert
 
 
-def write_plots(study: SwitchingStudy, png: Path, html: Path) -> None:
+def write_plots(study: SwitchingStudy, png: str | Path, html: str | Path) -> None:
     """One figure twice; the HTML file holds all it needs. Raises UsageError where a package is missing."""
+    png, html = Path(png), Path(html)
     require_plots()
     chart = figure(study)
     for path, kind in ((png, "png"), (html, "html")):

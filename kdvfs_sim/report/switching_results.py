@@ -24,8 +24,9 @@ def check_targets(folder: Path) -> None:
     refuse_foreign(folder / HTML, lambda path: _begins(path, b"vega"), "a plot")
 
 
-def write_study(folder: Path, study: SwitchingStudy) -> list[Path]:
+def write_study(folder: str | Path, study: SwitchingStudy) -> list[Path]:
     """Write the files; returns their paths. Raises InputError like ``check_targets``."""
+    folder = Path(folder)
     check_targets(folder)
     with atomic_write(folder / STUDY) as file:
         file.write(

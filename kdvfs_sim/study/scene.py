@@ -99,6 +99,14 @@ class Scene:
         assert self.gpu.swept_mhz is not None
         return all(pair.sm_mhz is AUTO or pair.sm_mhz >= self.gpu.swept_mhz[0] for pair in ran_at)
 
+    @cached_property
+    def auto_metrics(self) -> Metrics:
+        """What the workload takes at (AUTO, AUTO), the clocks that budgets are relative to."""
+        free = self.protocols["free"]
+        at = {"stream": self.chain.stream, "device": self.chain.device}
+        schedule = Schedule.static(AUTO_CLOCKS, protocol=free.name, boundary=self.boundary, **at)
+        return self.replay(schedule, free).metrics
+
     def problem(
         self,
         objective: Objective,
@@ -309,8 +317,8 @@ def _swept_only(gpu: GpuFacts) -> Iterator[str]:
     low, high = gpu.swept_mhz
     if (low, high) != (gpu.sm.values_mhz[0], gpu.sm.values_mhz[-1]):
         yield (
-            f"the sweep behind {gpu.slug} covers SM clocks from {low} to {high} MHz: no others are chosen; to "
-            "widen that, sweep them too, or change clocks.swept_from_mhz and clocks.swept_to_mhz in the entry"
+            f"the sweep behind {gpu.slug} covers SM clocks from {low} to {high} MHz: no others are chosen; "
+            "to widen that, sweep them too, or change clocks.swept_... in the entry (docs/how-to/fit-a-sweep.md)"
         )
     if gpu.auto_ceiling_mhz > high:
         yield (

@@ -92,8 +92,8 @@ def replay_on_gpu(
     for pair in asked_for if workload.costs is None else ():
         if pair in scene.gpu.clock_table() and not scene.gpu.offers(pair):
             raise InputError(
-                f"{pair} lies outside of the sweep behind {scene.gpu.slug}: what it costs would be extrapolated; "
-                "sweep it too, or change the clocks.swept_... numbers of the entry (docs/how-to/fit-a-sweep.md)"
+                f"{pair} lies outside of the sweep behind {scene.gpu.slug}: its costs would be extrapolated; "
+                "sweep it too, or change clocks.swept_... in the entry (docs/how-to/fit-a-sweep.md)"
             )
     switch_protocol = scene.protocols[protocol]
     plan = schedule or static(clocks or AUTO_CLOCKS, scene, switch_protocol)

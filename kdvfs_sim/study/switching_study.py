@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.core.switching import SwitchTable
@@ -21,7 +21,6 @@ from kdvfs_sim.gpu.switching import switching_model, tabulate
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.study.plans import Budget
-from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import LEVELS, Scene
 
 GRID_NS: Final = (
@@ -311,8 +310,7 @@ def _run_batch(benches: Mapping[int, _Bench], cases: Sequence[_Case]) -> list[St
 
 def _auto(scene: Scene, budget: Budget) -> tuple[Metrics, Objective]:
     """The AUTO run, and the budget in its terms."""
-    free = scene.protocols["free"]
-    base = scene.replay(static(AUTO_CLOCKS, scene, free), free).metrics
+    base = scene.auto_metrics
     if base.energy_j is None:
         raise InputError(f"nothing to compare with: {base.energy_reason}")
     return base, budget.objective("energy", base)

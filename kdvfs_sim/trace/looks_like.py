@@ -12,6 +12,7 @@ from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, read_text
 
 _TAR_MAGIC: Final = slice(257, 262)
 _MOST_BYTES: Final = 1 << 26  # what is worth reading only to word a message
+_MOST_HEADER: Final = 60
 _BEGINS: Final = (
     (b"SQLite format 3\0", "an SQLite database, such as an Nsight Systems export"),
     (b"PK", "a zip archive; unpack it and name one recording in it"),
@@ -53,9 +54,18 @@ def looks_like(path: Path) -> str:
         )
     line = stripped.split(b"\n", 1)[0]
     if b"," in line:
-        columns = " ".join(line.decode(errors="replace").split())[:60]
-        return f"a CSV with other columns ({columns}); needed: name, start_ns, duration_ns"
+        return f"a CSV with other columns: {_columns(line)}; needed: name, start_ns, duration_ns"
     return "text that is neither JSON nor CSV" if stripped else "nothing but white space"
+
+
+def _columns(header: bytes) -> str:
+    """The first columns of a CSV, none of them cut, as many as a message has room for."""
+    names = [" ".join(name.split()) for name in header.decode(errors="replace").split(",")]
+    n = 1
+    while n < len(names) and len(",".join(names[: n + 1])) <= _MOST_HEADER:
+        n += 1
+    more = f" and {len(names) - n} more" if n < len(names) else ""
+    return f"{','.join(names[:n])[:_MOST_HEADER]}{more}"
 
 
 def _is_cut_off(path: Path) -> bool:

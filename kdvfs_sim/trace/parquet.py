@@ -57,8 +57,9 @@ _DAMAGE: Final = (
 )
 
 
-def write_parquet(trace: Trace, path: Path) -> None:
+def write_parquet(trace: Trace, path: str | Path) -> None:
     """Write a trace, atomically. Raises InputError if the path cannot be written or holds another file."""
+    path = Path(path)
     check_target(path)
     kinds = pl.DataFrame(
         [{f.name: getattr(kind, f.name) for f in fields(kind)} for kind in trace.kinds],
@@ -80,8 +81,9 @@ def write_parquet(trace: Trace, path: Path) -> None:
         write_sealed(long, file, {_KEY: msgspec.json.encode(_header(trace)).decode()})
 
 
-def read_parquet(path: Path) -> Trace:
+def read_parquet(path: str | Path) -> Trace:
     """Read back what ``write_parquet`` wrote. Raises TraceFormatError for anything else."""
+    path = Path(path)
     ours = _header_and_content(path)
     if ours is None:
         raise TraceFormatError(str(path), "a Parquet file, but not a trace written by kdvfs")

@@ -200,7 +200,9 @@ def test_an_entry_offers_the_clocks_swept_and_no_others(tmp_path: Path) -> None:
     costs = cost_table(entry, KINDS, np.full(len(KINDS), 1e6))
     offered = {pair.sm_mhz for pair, may in zip(costs.clocks, costs.requestable, strict=True) if may}
     assert offered == {AUTO, *(mhz for mhz in GPU.sm.values_mhz if 855 <= mhz <= 1380)}
-    widened = entry.with_facts({"clocks.swept_from_mhz": replace(entry.need("clocks.swept_from_mhz"), value=210)})
+    widened = entry.with_facts(
+        {"clocks.swept_from_mhz": replace(entry.need("clocks.swept_from_mhz"), value=210)}
+    )
     costs = cost_table(widened, KINDS, np.full(len(KINDS), 1e6))
     assert costs.requestable[costs.index(Clocks(210, MEM_MHZ))]
     assert planning_clocks(entry) == planning_clocks(GPU), "what to read next is not held to what was read"

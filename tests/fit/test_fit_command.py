@@ -167,7 +167,7 @@ def test_a_fit_without_a_remedy_names_its_findings(
     noisy = tmp_path / "noisy.csv"
     swept(at=(705, 855, 1005, 1155, 1305, 1410), noise=0.2).rows.write_csv(noisy)
     assert run("fit", noisy) == 0
-    assert "warning: one reading in 20 takes over" in capsys.readouterr().err
+    assert "warning: a reading in 20 takes over" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("exponent", [1.0, 4.0])

@@ -258,7 +258,7 @@ def test_baselines_that_no_protocol_changes_stand_once(
         assert names.count(name) == 1, name
     for plan in PLANS:
         assert names.count(plan.name) == len(PROTOCOLS)
-    assert [name for name in names if name][0] == "auto"
+    assert next(name for name in names if name) == "auto"
 
 
 def test_baselines_that_a_protocol_changes_stand_under_each(

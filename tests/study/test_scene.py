@@ -38,7 +38,9 @@ def test_a_recording_without_a_gpu_says_whose_it_is_taken_to_be(unnamed: Path) -
     table = equal_slack(scene, budget=Budget(slack_pct=1.0), protocols=["free"], plans=())
     assert NAMES_NONE in table.flags
     assert NAMES_NONE in replay_at_recorded(Workload(trace=trace), gpu="h200").flags
-    assert not any("names no GPU" in flag for flag in build_scene(read_trace("h200_gpt3xl_layer_train")).flags)
+    assert not any(
+        "names no GPU" in flag for flag in build_scene(read_trace("h200_gpt3xl_layer_train")).flags
+    )
 
 
 def test_recordings_of_other_makers_that_name_no_gpu_say_so(shared: Path) -> None:

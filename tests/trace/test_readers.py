@@ -132,7 +132,14 @@ def archive(kind: str) -> bytes:
         (b"[]", "a JSON list of something other than trace events"),
         (b'[{"count": 5}, {"name": "conv", "timeMs": 1.5}]', "a JSON list of something other"),
         (b"[[1, 2], [3, 4]]", "such as a PyTorch memory timeline"),
-        (b"Kind,Agent_Id,Kernel_Name\n1,2,3\n", "a CSV with other columns (Kind,Agent_Id,Kernel_Name)"),
+        (
+            b"Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,Registers (B),Name\n1,2,3,4,5,6,7,8,a\n",
+            "with other columns: Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX and 2 more; needed",
+        ),
+        (
+            b"Kind,Agent_Id,Kernel_Name\n1,2,3\n",
+            "a CSV with other columns: Kind,Agent_Id,Kernel_Name; needed",
+        ),
         (b"==123== NVPROF is profiling\nStart,Duration\n", "nvprof preamble"),
         (b"\x00\x01\x02", "binary data"),
         (b"\x28\xb5\x2f\xfd1234", "zstd"),

@@ -168,9 +168,7 @@ def _time_times_clock(readings: Readings) -> Iterator[Finding]:
         )
         higher = readings.sm_mhz[readings.sm_mhz > max(low.values())]
         reached = int(higher.min()) if higher.size else None
-        yield Finding(
-            code="clock-not-reached", text=text, kernels=_named(readings, low), from_sm_mhz=reached
-        )
+        yield Finding(code="clock-not-reached", text=text, kernels=_named(readings, low), from_sm_mhz=reached)
     if high and 2 * len(high) > n_bound:
         text = (
             f"time x clock of compute-bound kernels rises by up to {100 * excess_high:.0f} % from "

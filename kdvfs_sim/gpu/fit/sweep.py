@@ -122,11 +122,12 @@ class Sweep:
         return self.where_rows(pl.col("sm_mhz").is_not_null(), pl.col("mem_mhz").is_not_null())
 
 
-def read_sweep(path: Path) -> Sweep:
+def read_sweep(path: str | Path) -> Sweep:
     """Read CSV or Parquet in the long form (see ``sweep_from_rows``).
 
     Raises InputError, one line with file, row, column and value, for whatever cannot be used.
     """
+    path = Path(path)
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"{path}: a sweep is a .csv or .parquet file")
     if path.suffix == ".csv":
