@@ -318,7 +318,7 @@ def _swept_only(gpu: GpuFacts) -> Iterator[str]:
     if (low, high) != (gpu.sm.values_mhz[0], gpu.sm.values_mhz[-1]):
         yield (
             f"the sweep behind {gpu.slug} covers SM clocks from {low} to {high} MHz: no others are chosen; "
-            "to widen that, sweep them too, or change clocks.swept_... in the entry (docs/how-to/fit-a-sweep.md)"
+            "to widen that, see docs/how-to/fit-a-sweep.md"
         )
     if gpu.auto_ceiling_mhz > high:
         yield (

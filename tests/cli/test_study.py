@@ -8,9 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from kdvfs_sim.cli.study import _priced_by
+from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
 
 from .conftest import Outcome
 
@@ -60,3 +64,14 @@ def test_workers_end_with_a_study_that_is_killed(tmp_path: Path, how: signal.Sig
     run.communicate(timeout=20)
     assert run.returncode != 0
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_an_entry_for_the_recorded_gpu_gives_the_costs(tmp_path: Path) -> None:
+    """A user's own, as it says where the catalogue has none; else the catalogue's, whatever else is named."""
+    mine = tmp_path / "mine.toml"
+    write_gpu(replace(load_gpu("h200"), device_names=("My GPU*",)), mine)
+    assert _priced_by(f"b200, {mine}", "My GPU 80GB") == str(mine)
+    assert _priced_by(f"b200,{mine}", "NVIDIA H200") is None
+    assert _priced_by(f"b200,{mine}", "") == "b200"
+    assert _priced_by(None, "NVIDIA H200") is None
+    assert _priced_by(None, "") is None
