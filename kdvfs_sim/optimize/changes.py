@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, gap_after, launch_ns
 
@@ -160,7 +160,7 @@ def runs_of(cells: Cells, laps: int) -> Runs:
     return Runs(start_ns, energy_j, barred)
 
 
-@compiled
+@borrowing
 def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
     """The first boundary from ``low`` on that starts at or after a time; ``len`` if none does."""
     stop, step = low, 1
@@ -178,7 +178,7 @@ def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
     return low
 
 
-@compiled
+@borrowing
 def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int, float]:
     """A change from ``a`` to ``b`` decided at boundary ``i``: (arrival, time in ns, energy in J).
 
@@ -199,7 +199,7 @@ def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int
     return arrival, time_ns, energy_j
 
 
-@compiled
+@borrowing
 def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Drain after the gap before launch ``i``, pause, then run the launch under ``b``."""
     cells, rules = model.cells, model.rules
@@ -219,7 +219,7 @@ def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]
     return i + 1, time_ns + pause_ns, energy_j
 
 
-@compiled
+@borrowing
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Request ``b`` at boundary ``i`` plus the trigger."""
     starts, rules = model.runs.start_ns[a], model.rules
@@ -230,13 +230,13 @@ def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float
     return _land(model, i, a, b, m, stops_ns - starts[m])
 
 
-@compiled
+@borrowing
 def lookahead_change(model: Model, i: int, a: int, b: int, m: int) -> tuple[int, int, float]:
     """Land on boundary ``m``, which must be late enough for a request made at ``i`` or later."""
     return _land(model, i, a, b, m, 0)
 
 
-@compiled
+@borrowing
 def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tuple[int, int, float]:
     """Progress stops ``elapsed_ns`` into launch ``m``; after the stall ``b`` is in force."""
     cells, runs, rules = model.cells, model.runs, model.rules

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Ints
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.placement import walk
@@ -86,14 +86,14 @@ def _descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) 
     return time_ns, energy_j
 
 
-@compiled
+@borrowing
 def _assign(choice: Ints, group: Ints, g: int, c: int) -> None:
     for i in range(len(group)):
         if group[i] == g:
             choice[i] = c
 
 
-@compiled
+@borrowing
 def _value(price: Price, time_ns: int, energy_j: float) -> float:
     if time_ns < 0 or time_ns > price.max_time_ns or energy_j > price.max_energy_j:
         return np.inf

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
 from kdvfs_sim.optimize.sweep import STAY, Plan, trace
@@ -81,7 +81,7 @@ class _Pool(NamedTuple):
     waiting: Ints  # (boundaries,): the first label that arrives there
 
 
-@compiled
+@borrowing
 def plan_use(model: Model, plan: Plan, value: Floats, by_time: bool, used: Floats) -> None:
     """Fill ``used[i, c]``: what following a plan uses of the budget from a state on."""
     n, n_clocks = model.cells.allowed.shape
@@ -94,7 +94,7 @@ def plan_use(model: Model, plan: Plan, value: Floats, by_time: bool, used: Float
                 used[i, c] = (time_ns if by_time else energy_j) + used[arrival, b]
 
 
-@compiled
+@borrowing
 def _step(model: Model, plan: Plan, i: int, c: int) -> tuple[int, int, int, float]:
     b, landing = plan.target[i, c], plan.landing[i, c]
     if b == STAY:
@@ -104,7 +104,7 @@ def _step(model: Model, plan: Plan, i: int, c: int) -> tuple[int, int, int, floa
     return arrival, b, time_ns, energy_j
 
 
-@compiled
+@borrowing
 def _bound(trees: Trees, i: int, c: int, cost: float, left: float) -> float:
     """The least that can be made of a label with ``left`` of the budget; infinite if it breaks it."""
     if trees.least_used[i] > left:
@@ -227,7 +227,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
     )
 
 
-@compiled
+@borrowing
 def _completed(trees: Trees, i: int, c: int, cost: float, left: float) -> tuple[float, int]:
     """The least that a label comes to by following the plan of a sweep, and of which one."""
     least, tree = np.inf, -1
@@ -239,14 +239,14 @@ def _completed(trees: Trees, i: int, c: int, cost: float, left: float) -> tuple[
     return least, tree
 
 
-@compiled
+@borrowing
 def _write(pool: _Pool, label: int, cost: float, used: float, debt: float) -> None:
     pool.amounts[label, COST] = cost
     pool.amounts[label, USED] = used
     pool.amounts[label, DEBT] = debt
 
 
-@compiled
+@borrowing
 def _link(pool: _Pool, label: int, parent: int, i: int, landing: int, arrival: int, clock: int) -> None:
     pool.links[label, PARENT] = parent
     pool.links[label, DECIDED] = i
@@ -257,14 +257,14 @@ def _link(pool: _Pool, label: int, parent: int, i: int, landing: int, arrival: i
     pool.waiting[arrival] = label
 
 
-@compiled
+@borrowing
 def _run(model: Model, search: Search, c: int, i: int) -> tuple[float, float]:
     """Cost and use of running under ``c`` from the first launch to boundary ``i``."""
     time_ns, energy_j = float(model.runs.start_ns[c, i]), model.runs.energy_j[c, i]
     return (energy_j, time_ns) if search.by_time else (time_ns, energy_j)
 
 
-@compiled
+@borrowing
 def _admit(
     model: Model, trees: Trees, search: Search, pool: _Pool, kept: Ints, n_kept: Ints, i: int
 ) -> float:

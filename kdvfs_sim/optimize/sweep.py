@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
 
@@ -125,7 +125,7 @@ def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floa
     )
 
 
-@compiled
+@borrowing
 def nanosecond(model: Model, energy_weight: float, time_weight: float) -> float:
     """The most that one nanosecond can cost."""
     most_w = 0.0
@@ -183,7 +183,7 @@ def pause_price(model: Model, energy_weight: float, time_weight: float) -> Float
     return price
 
 
-@compiled
+@borrowing
 def _least(values: Floats) -> float:
     least = np.inf
     for value in values:
@@ -191,7 +191,7 @@ def _least(values: Floats) -> float:
     return least
 
 
-@compiled
+@borrowing
 def _least_sum(x: Floats, y: Floats) -> float:
     least = np.inf
     for k in range(len(x)):
@@ -199,7 +199,7 @@ def _least_sum(x: Floats, y: Floats) -> float:
     return least
 
 
-@compiled
+@borrowing
 def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
     relaunch_ns = model.rules.relaunch_ns[i]
     ahead = table.staying  # once the change has been made
@@ -220,7 +220,7 @@ def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
             plan.target[i, a] = b
 
 
-@compiled
+@borrowing
 def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int, b: int) -> float:
     """Weighted cost of what a drained launch waits for after the change."""
     relaunch_ns = model.rules.relaunch_ns[i]
@@ -230,7 +230,7 @@ def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int
     return cost if np.isfinite(cost) else np.inf
 
 
-@compiled
+@borrowing
 def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     """Landings that a request can reach from boundary i, but not from the next one any more.
 
@@ -298,10 +298,11 @@ def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
                 break
             second = best
         table.reached[a] = best
-    value[i] = table.reached
+    for a in range(n_clocks):
+        value[i, a] = table.reached[a]
 
 
-@compiled
+@borrowing
 def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
     """The landing of a request made at boundary i."""
     cells, rules, order, value, staying = model.cells, model.rules, model.order, table.value, table.staying
@@ -374,7 +375,7 @@ def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         value[i, a] = best
 
 
-@compiled
+@borrowing
 def _price(
     model: Model, table: Table, plan: Plan, i: int, a: int, b: int, landing: int, limit: int, best: float
 ) -> float:
@@ -394,7 +395,7 @@ def _price(
     return best
 
 
-@compiled
+@borrowing
 def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, int, int, float]:
     """Follow a plan from a state to its end: (arrival, clock, ns, J).
 
