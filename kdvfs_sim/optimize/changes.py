@@ -14,6 +14,7 @@ iteration.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, gap_after, launch_ns
 
+MAX_LEVELS = 4  # of waiting for a call to return that are told apart
 AT_ONCE = -1  # a landing: wherever a change requested now lands
 
 
@@ -47,6 +49,8 @@ class Rules(NamedTuple):
     extra_j: Floats
     requestable: Bools  # (C,)
     may_change: Bools  # (n,): launches before which clocks may change
+    stalls: bool  # does any change stall?
+    rounding_ns: int  # what rounding can hide of a launch that runs under two clocks
 
 
 class Runs(NamedTuple):
@@ -64,11 +68,18 @@ class Order(NamedTuple):
     """For every source the targets it may change to, nearest first.
 
     ``target[a, s]`` for ``s < n_targets[a]`` in ascending order of ``work_ns[a, s]``.
+
+    After the landing it takes at least ``wait_ns[level[a, b]]`` until the call returns. ``lands_ns[l, a, b]``
+    is the time from request to landing of the changes of level l, infinite for others.
     """
 
     target: npt.NDArray[np.int16]
     work_ns: Ints
     n_targets: Ints
+    immediate: bool  # does any change land at once?
+    wait_ns: Ints  # (levels,)
+    level: npt.NDArray[np.int8]  # (C, C)
+    lands_ns: Floats  # (levels, C, C)
 
 
 class Model(NamedTuple):
@@ -122,8 +133,18 @@ def model_of(
         extra_j=switching.extra_energy_j[pairs].astype(np.float64),
         requestable=requestable,
         may_change=may_change,
+        stalls=bool(stall_ns.any()),
+        rounding_ns=2 + math.ceil(_widest(cells)),
     )
     return Model(cells, runs, rules, order_of(rules))
+
+
+def _widest(cells: Cells) -> float:
+    """The most by which the duration of a kind differs from one clock to another, as a factor."""
+    known = np.isfinite(cells.ratio) & (cells.ratio > 0)
+    most = np.where(known, cells.ratio, 0.0).max(axis=1)
+    least = np.where(known, cells.ratio, np.inf).min(axis=1)
+    return max(1.0, float((most / least).max(initial=1.0)))
 
 
 def order_of(rules: Rules) -> Order:
@@ -131,9 +152,29 @@ def order_of(rules: Rules) -> Order:
     never = np.iinfo(np.int64).max // 4
     work_ns[:, ~rules.requestable] = never
     np.fill_diagonal(work_ns, never)
+    possible = work_ns < never
+    wait_ns = np.where(possible, rules.ready_ns - rules.switching_ns, 0)
+    lowest_ns = _levels(wait_ns)
+    level = np.searchsorted(lowest_ns, wait_ns, side="right") - 1
+    here = possible & (level == np.arange(len(lowest_ns))[:, None, None])
+    lands_ns = np.where(here, work_ns, np.inf)
     target = np.argsort(work_ns, axis=1, kind="stable")
     work_ns = np.take_along_axis(work_ns, target, axis=1)
-    return Order(target.astype(np.int16), work_ns, (work_ns < never).sum(axis=1).astype(np.int64))
+    return Order(
+        target=target.astype(np.int16),
+        work_ns=work_ns,
+        n_targets=possible.sum(axis=1).astype(np.int64),
+        immediate=bool((work_ns == 0).any()),
+        wait_ns=lowest_ns,
+        level=level.astype(np.int8),
+        lands_ns=lands_ns,
+    )
+
+
+def _levels(wait_ns: Ints) -> Ints:
+    """The least of each of a few groups of waits, in ascending order."""
+    distinct = np.unique(wait_ns)
+    return distinct[:: -(-len(distinct) // MAX_LEVELS)].astype(np.int64)
 
 
 @compiled

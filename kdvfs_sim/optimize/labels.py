@@ -23,7 +23,8 @@ import numpy as np
 from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
-from kdvfs_sim.optimize.sweep import STAY, Plan, trace
+from kdvfs_sim.optimize.landings import STAY, Plan
+from kdvfs_sim.optimize.sweep import trace
 
 COST, USED, DEBT = range(3)  # columns of Pool.amounts
 PARENT, DECIDED, LANDING, ARRIVAL, CLOCK, NEXT = range(6)  # columns of Pool.links

@@ -20,7 +20,8 @@ from kdvfs_sim.optimize.additive import Floats
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import ROUNDING
 from kdvfs_sim.optimize.placement import Placed, place
-from kdvfs_sim.optimize.sweep import Plan, new_plan, sweep, trace
+from kdvfs_sim.optimize.landings import Plan
+from kdvfs_sim.optimize.sweep import new_plan, sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 
 MAX_LAPS = 10
