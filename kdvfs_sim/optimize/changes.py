@@ -338,3 +338,19 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     if not np.isfinite(energy_j):
         return -1, 0, 0.0
     return m, time_ns, energy_j
+
+
+
+def most_begun(cells: Cells, longest_ns: int) -> int:
+    """The most launches that may begin within a time, at any clocks."""
+    with np.errstate(invalid="ignore"):
+        fastest = np.nanmin(np.where(np.isfinite(cells.ratio), cells.ratio, np.inf), axis=1)
+    least_ns = np.floor(cells.duration_ns * fastest[cells.kind]) + cells.gap_ns
+    ends_ns = np.cumsum(least_ns)
+    within = np.searchsorted(ends_ns, np.append(0, ends_ns) + longest_ns, side="right")
+    return int((within - np.arange(len(within))).max()) + 2
+
+
+def longest_ns(rules: Rules) -> int:
+    """From the boundary at which a change is decided until it has landed and its call has returned, at most."""
+    return rules.trigger_ns + int(max(rules.ready_ns.max(), rules.switching_ns.max()))

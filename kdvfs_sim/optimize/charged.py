@@ -19,8 +19,8 @@ import numpy as np
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, group_launches
-from kdvfs_sim.optimize.blocks import LONG, LongPaths, most_begun
-from kdvfs_sim.optimize.changes import Model, model_of
+from kdvfs_sim.optimize.blocks import LONG, LongPaths
+from kdvfs_sim.optimize.changes import Model, model_of, most_begun
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore

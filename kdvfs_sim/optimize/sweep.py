@@ -13,32 +13,63 @@ from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
 from kdvfs_sim.optimize.landings import BLOCK, STAY, Plan, Table, at_once, follow, least_of, lookahead
 
+STATES = 2_000_000  # clocks times clocks times launches that are swept at a time, about 10 ms
+SAME = 1e-13  # relative: rises of values that count as the same
+
 
 def new_plan(model: Model) -> Plan:
     shape = model.cells.allowed.shape
     return Plan(np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int32))
 
 
-@compiled
-def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan) -> None:
+def sweep(
+    model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan, *, settles: int = 0
+) -> None:
     """Fill ``value[i, c]`` for the boundaries that the plan has, from the last to the first.
 
     ``value`` has one row a boundary of the runs; the rows beyond the plan's are given: zeros at the
     end, or what follows, or is assumed to. What cannot be completed is infinite.
+
+    ``settles``: the plan and its rows of ``value`` are those of a sweep with the same weights and other
+    given rows, and no change reaches further than so many boundaries. Where as many rows in turn have
+    all risen by the same, earlier ones have too, and keep their decisions; they are raised by the least.
     """
-    _sweep(model, _prepare(model, energy_weight, time_weight, value), plan)
+    before = value[: len(plan.target)].copy() if settles else None
+    table = prepare(model, energy_weight, time_weight, value)
+    stop = len(plan.target)
+    part = max(1, STATES // len(table.costs) ** 2)
+    while stop > 0:  # in parts: a compiled loop does not hear of interrupts
+        first = max(0, stop - part)
+        _sweep(model, table, plan, first, stop)
+        if before is not None and len(before) - first >= settles:
+            rows = slice(first, first + settles)
+            rise = _rise(before[rows], value[rows])
+            if rise is not None:
+                value[:first] += rise
+                return
+        stop = first
+
+
+def _rise(before: Floats, after: Floats) -> float | None:
+    """By how much all values have risen, at least; None if not all by the same."""
+    finite = np.isfinite(after)
+    if not finite.any() or (finite != np.isfinite(before)).any():
+        return None
+    rises = after[finite] - before[finite]
+    least, most = float(rises.min()), float(rises.max())
+    return least if most - least <= SAME * float(np.abs(after[finite]).max()) else None
 
 
 @borrowing
-def _sweep(model: Model, table: Table, plan: Plan) -> None:
+def _sweep(model: Model, table: Table, plan: Plan, first: int, stop: int) -> None:
+    """The boundaries from ``first`` up to ``stop``."""
     cells, rules, value, staying = model.cells, model.rules, table.value, table.staying
     n, n_clocks = plan.target.shape
-    n_boundaries = len(value)
-    if not rules.drains:
-        for m in range(n_boundaries - 1, n - 1, -1):
+    if stop == n and not rules.drains:
+        for m in range(len(value) - 1, n - 1, -1):
             _look_ahead(model, table, m)
             _summarize(model, table, m)
-    for i in range(n - 1, -1, -1):
+    for i in range(stop - 1, first - 1, -1):
         for c in range(n_clocks):
             staying[c] = np.inf
             plan.target[i, c] = STAY
@@ -127,7 +158,7 @@ def _summarize(model: Model, table: Table, m: int) -> None:
 
 
 @compiled
-def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
+def prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
     runs, rules = model.runs, model.rules
     n_clocks, n_boundaries = runs.start_ns.shape
     cheapest = np.full(n_clocks, np.inf)
