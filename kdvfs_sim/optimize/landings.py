@@ -303,10 +303,14 @@ def at_once(model: Model, table: Table, plan: Plan) -> None:
 @borrowing
 def _first_at(work_ns: Ints, a: int, low: int, stop: int, time_ns: int) -> int:
     """The first of the targets ``low`` up to ``stop`` of ``a`` that takes so long, ``stop`` if none does."""
-    if low < stop and work_ns[a, low] >= time_ns:
-        return low
     if low < stop and work_ns[a, stop - 1] < time_ns:
         return stop
+    last, step = low, 1
+    while last < stop and work_ns[a, last] < time_ns:  # mostly one of the next
+        low = last + 1
+        last += step
+        step *= 2
+    stop = min(last, stop)
     while low < stop:
         middle = (low + stop) // 2
         if work_ns[a, middle] < time_ns:
