@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numba
@@ -30,7 +31,9 @@ def borrowing(function: F) -> F:
 
 
 def _compiled(function: F, **options: bool) -> F:
+    njit: Callable[..., Any] = numba.njit
+    jit = partial(njit, nogil=True, error_model="numpy", **options)
     try:
-        return cast(F, numba.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+        return cast(F, jit(cache=True)(function))
     except RuntimeError:  # numba found no folder it may write its cache to
-        return cast(F, numba.njit(nogil=True, error_model="numpy", **options)(function))
+        return cast(F, jit()(function))

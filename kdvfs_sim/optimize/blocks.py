@@ -15,8 +15,8 @@ import numpy as np
 from kdvfs_sim.optimize.additive import Bools, Cells
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import ROUNDING
-from kdvfs_sim.optimize.placement import Placed, walk
 from kdvfs_sim.optimize.landings import Plan
+from kdvfs_sim.optimize.placement import Placed, walk
 from kdvfs_sim.optimize.sweep import sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 

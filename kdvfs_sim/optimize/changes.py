@@ -340,7 +340,6 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     return m, time_ns, energy_j
 
 
-
 def most_begun(cells: Cells, longest_ns: int) -> int:
     """The most launches that may begin within a time, at any clocks."""
     with np.errstate(invalid="ignore"):
@@ -352,5 +351,5 @@ def most_begun(cells: Cells, longest_ns: int) -> int:
 
 
 def longest_ns(rules: Rules) -> int:
-    """From the boundary at which a change is decided until it has landed and its call has returned, at most."""
+    """The most that passes from the decision for a change until it has landed and its call returned."""
     return rules.trigger_ns + int(max(rules.ready_ns.max(), rules.switching_ns.max()))

@@ -140,7 +140,8 @@ def _land_in(
             later = table.ahead[order.level[a, b], m, b] + table.price[a, b]
             if elapsed_ns >= busy_ns:
                 waited_ns = elapsed_ns - busy_ns
-                cost = until + _waiting(waited_ns, rest_ns - elapsed_ns, idle[a], idle[b], rules.stalls) + later
+                cost = until + later
+                cost += _waiting(waited_ns, rest_ns - elapsed_ns, idle[a], idle[b], rules.stalls)
             elif cells.allowed[k, b]:
                 scale = cells.ratio[kind, b] / ratio
                 cost = base + later
@@ -262,7 +263,16 @@ def lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
 
 @borrowing
 def _land_on(
-    model: Model, table: Table, plan: Plan, i: int, a: int, m: int, s: int, stop: int, late: float, most: float
+    model: Model,
+    table: Table,
+    plan: Plan,
+    i: int,
+    a: int,
+    m: int,
+    s: int,
+    stop: int,
+    late: float,
+    most: float,
 ) -> None:
     """The targets ``s`` up to ``stop`` of ``a``, which are late at i + 1 and in time at i, on boundary m."""
     order, costs, ahead, price = model.order, table.costs, table.ahead, table.price

@@ -19,8 +19,8 @@ import numpy as np
 from kdvfs_sim.optimize.additive import Floats
 from kdvfs_sim.optimize.changes import Model, longest_ns, most_begun
 from kdvfs_sim.optimize.frontier import ROUNDING
-from kdvfs_sim.optimize.placement import Placed, place
 from kdvfs_sim.optimize.landings import Plan
+from kdvfs_sim.optimize.placement import Placed, place
 from kdvfs_sim.optimize.sweep import new_plan, sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 
