@@ -348,7 +348,7 @@ def _take_best(
         while costs[at] != least:
             at += 1
         b = at if n == len(costs) else order.target[a, s + at]
-        in_time = landing != AT_ONCE or order.wait_ns[order.level[a, b]] == 0
+        in_time = model.rules.ready_ns[a, b] == model.rules.work_ns[a, b]
         if not model.rules.stalls and in_time and (k < 0 or model.cells.allowed[k, b]):
             table.value[i, a] = least
             plan.target[i, a], plan.landing[i, a] = b, landing
