@@ -342,12 +342,17 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
 
 def most_begun(cells: Cells, longest_ns: int) -> int:
     """The most launches that may begin within a time, at any clocks."""
+    begun = begun_within(cells, longest_ns)
+    return int((begun - np.arange(len(begun))).max()) + 2
+
+
+def begun_within(cells: Cells, longest_ns: int) -> Ints:
+    """(boundaries,): number of launches that may have begun and ended a time after each, at any clocks."""
     with np.errstate(invalid="ignore"):
         fastest = np.nanmin(np.where(np.isfinite(cells.ratio), cells.ratio, np.inf), axis=1)
     least_ns = np.floor(cells.duration_ns * fastest[cells.kind]) + cells.gap_ns
     ends_ns = np.cumsum(least_ns)
-    within = np.searchsorted(ends_ns, np.append(0, ends_ns) + longest_ns, side="right")
-    return int((within - np.arange(len(within))).max()) + 2
+    return np.searchsorted(ends_ns, np.append(0, ends_ns) + longest_ns, side="right")
 
 
 def longest_ns(rules: Rules) -> int:

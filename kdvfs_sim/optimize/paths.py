@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kdvfs_sim.optimize.additive import Floats
-from kdvfs_sim.optimize.changes import Model, longest_ns, most_begun
+from kdvfs_sim.optimize.additive import Floats, Ints
+from kdvfs_sim.optimize.changes import Model, begun_within, longest_ns
 from kdvfs_sim.optimize.frontier import ROUNDING
 from kdvfs_sim.optimize.landings import Plan
 from kdvfs_sim.optimize.placement import Placed, place
@@ -81,14 +81,15 @@ class ClosedPaths:
     _plan: Plan = field(init=False)
     _value: Floats = field(init=False)
     _cut: int = field(init=False)
-    _reach: int = field(init=False)
+    _reach: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         n, n_clocks = self.model.cells.allowed.shape
         self._plan = new_plan(self.model)
         self._value = np.full((2 * n + 1, n_clocks), np.inf)
         self._cut = _unavoidable(self.model)
-        self._reach = min(most_begun(self.model.cells, longest_ns(self.model.rules)), n)
+        begun = begun_within(self.model.cells, longest_ns(self.model.rules))
+        self._reach = np.maximum.accumulate(begun) + 3  # lookahead requests may wait for the next boundary
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n, n_clocks = self.model.cells.allowed.shape
@@ -101,8 +102,8 @@ class ClosedPaths:
         for lap in range(MAX_LAPS):
             self._value[n : 2 * n] = guess
             self.n_sweeps += 1
-            settles = self._reach if lap else 0
-            sweep(self.model, energy_weight, time_weight, self._value, self._plan, settles=settles)
+            reach = self._reach if lap else None
+            sweep(self.model, energy_weight, time_weight, self._value, self._plan, reach=reach)
             cut = self._value[: self._cut]
             change = np.full(cut.shape, np.inf)
             np.subtract(cut, guess[: self._cut], out=change, where=np.isfinite(cut))

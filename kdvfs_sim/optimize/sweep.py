@@ -23,26 +23,33 @@ def new_plan(model: Model) -> Plan:
 
 
 def sweep(
-    model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan, *, settles: int = 0
+    model: Model,
+    energy_weight: float,
+    time_weight: float,
+    value: Floats,
+    plan: Plan,
+    *,
+    reach: Ints | None = None,
 ) -> None:
     """Fill ``value[i, c]`` for the boundaries that the plan has, from the last to the first.
 
     ``value`` has one row a boundary of the runs; the rows beyond the plan's are given: zeros at the
     end, or what follows, or is assumed to. What cannot be completed is infinite.
 
-    ``settles``: the plan and its rows of ``value`` are those of a sweep with the same weights and other
-    given rows, and no change reaches further than so many boundaries. Where as many rows in turn have
-    all risen by the same, earlier ones have too, and keep their decisions; they are raised by the least.
+    ``reach``: the plan and its rows of ``value`` are those of a sweep with the same weights and other
+    given rows, and no change decided before boundary i leads to boundary ``reach[i]`` or beyond. Where all
+    rows up to there have risen by the same, earlier ones have too, and keep their decisions; they are
+    raised by the least.
     """
-    before = value[: len(plan.target)].copy() if settles else None
+    before = value[: len(plan.target)].copy() if reach is not None else None
     table = prepare(model, energy_weight, time_weight, value)
     stop = len(plan.target)
     part = max(1, STATES // len(table.costs) ** 2)
     while stop > 0:  # in parts: a compiled loop does not hear of interrupts
         first = max(0, stop - part)
         _sweep(model, table, plan, first, stop)
-        if before is not None and len(before) - first >= settles:
-            rows = slice(first, first + settles)
+        if before is not None and reach is not None and reach[first] <= len(before):
+            rows = slice(first, reach[first])
             rise = _rise(before[rows], value[rows])
             if rise is not None:
                 value[:first] += rise

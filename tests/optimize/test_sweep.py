@@ -82,11 +82,9 @@ def plain_sweep(model: Model, energy_weight: float, time_weight: float, value: F
                             continue
                         if not (rules.may_change[i] or rules.anticipates):
                             continue
-                    elif (
-                        not rules.anticipates
-                        or not rules.may_change[m % n]
-                        or starts[a, m] - starts[a, i] < rules.work_ns[a, b]
-                    ):
+                    elif not (rules.anticipates and rules.may_change[m % n]):
+                        continue
+                    if at >= 0 and starts[a, m] - starts[a, i] < rules.work_ns[a, b]:
                         continue
                     arrival, time_ns, energy_j = change(model, i, a, b, at)
                     if 0 <= arrival <= limit:
@@ -130,7 +128,7 @@ def test_a_sweep_that_ends_early_gives_what_a_whole_one_gives(
         sweep(model, 1.0, 1e-6, whole, whole_plan)
         monkeypatch.setattr("kdvfs_sim.optimize.sweep.STATES", 4 * n_clocks**2)
         plan.target[0] = 7777  # overwritten unless the sweep ends before
-        sweep(model, 1.0, 1e-6, value, plan, settles=paths._reach)
+        sweep(model, 1.0, 1e-6, value, plan, reach=paths._reach)
         n_early += int((plan.target[0] == 7777).all())
         plan.target[0] = np.where(plan.target[0] == 7777, before[0], plan.target[0])
         np.testing.assert_allclose(value[:n], whole[:n], rtol=1e-10)
