@@ -67,6 +67,11 @@ def reset(device: DeviceOption = None, allow: AllowOption = False, json: JsonOpt
         for each in outcomes:
             state = "released" if each.complete else "NOT RELEASED"
             typer.echo(f"{each.uuid}: {state}: {each.release or each.error}")
+            if each.is_unmoved:
+                typer.echo(
+                    "  the driver accepted, and the clock stands where it was locked; if this GPU idles at "
+                    "that clock anyway, run something on it and reset once more"
+                )
         if not outcomes:
             typer.echo(
                 "no unfinished run is recorded; to release a GPU's clocks anyway, name it with --device"

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption
+from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption, check_times
+from kdvfs_sim.cli.options import SeedOption
 
 
 def validate(
@@ -40,7 +41,7 @@ def validate(
     seconds: Annotated[float, typer.Option("--seconds", help="Length of one reading or block.")] = 1.0,
     repeats: Annotated[int, typer.Option("--repeats", help="At most so many rounds (at least 3).")] = 10,
     settle: Annotated[float, typer.Option("--settle", help="Longest warm-up, seconds.")] = 30.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of readings.")] = 0,
+    seed: SeedOption = 0,
     allow: AllowOption = False,
     bundle: Annotated[
         Path | None,
@@ -59,7 +60,7 @@ def validate(
     from kdvfs_hw.runs.record import LINES, Record
     from kdvfs_hw.runs.validate import CONTROLLED, MODES, Settings, outcome_lines
     from kdvfs_hw.runs.validate import validate as run
-    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.cli.console import others_on_stderr, print_json, say
     from kdvfs_sim.core.errors import UsageError
     from kdvfs_sim.core.units import parse_percent
 
@@ -69,8 +70,7 @@ def validate(
     wrong = next((each for each in modes if each not in MODES), None)
     if wrong is not None:
         raise UsageError(f"--mode {wrong!r}: one of {', '.join(MODES)} is right")
-    if not (0.05 <= seconds <= 3600 and 3 <= repeats <= 1000 and 0 <= settle <= 3600):
-        raise UsageError("--seconds is from 0.05 to 3600, --repeats from 3 to 1000, --settle from 0 to 3600")
+    check_times(seconds=seconds, settle=settle, repeats=repeats, at_least=3)
     if protocol not in (None, "drain", "follow", "lookahead"):
         raise UsageError(
             f"--protocol {protocol!r}: no GPU switches for free; write drain, follow or lookahead"
@@ -80,6 +80,7 @@ def validate(
     from contextlib import ExitStack
 
     from kdvfs_hw.devices import EMULATED, open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.plan import make_plan
     from kdvfs_hw.runs.subject import emulated_spec, emulated_workload, load_subject
     from kdvfs_hw.workloads.resolve import workload_from
@@ -111,7 +112,8 @@ def validate(
         seed=seed,
     )
     spec = emulated_spec(scene) if workload is None else None
-    with Record(out) as record, open_device(device, spec=spec) as opened:
+    with others_on_stderr(json), Record(out) as record, open_device(device, spec=spec) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if workload is not None:
             work = workload_from(workload)
         else:
@@ -154,7 +156,7 @@ def sweep(
     seconds: Annotated[float, typer.Option("--seconds", help="Length of one reading.")] = 1.0,
     repeats: Annotated[int, typer.Option("--repeats", help="Readings of each point.")] = 10,
     settle: Annotated[float, typer.Option("--settle", help="Longest warm-up, seconds.")] = 30.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of points.")] = 0,
+    seed: SeedOption = 0,
     allow: AllowOption = False,
     out: OutOption = None,
     json: JsonOption = False,
@@ -173,26 +175,29 @@ def sweep(
     from kdvfs_hw.runs.sweep import best_clocks, check_points, read_points
     from kdvfs_hw.runs.sweep import sweep as run
     from kdvfs_hw.workloads.resolve import for_emulated, workload_from
-    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.cli.console import others_on_stderr, print_json, say
     from kdvfs_sim.core.errors import UsageError
 
-    if not (0.05 <= seconds <= 3600 and 1 <= repeats <= 1000 and 0 <= settle <= 3600):
-        raise UsageError("--seconds is from 0.05 to 3600, --repeats from 1 to 1000, --settle from 0 to 3600")
+    check_times(seconds=seconds, settle=settle, repeats=repeats, at_least=1)
     if not allow:
         raise UsageError("a sweep changes clocks: it needs --allow-clock-control")
     asked = read_points(points)
-    with Record(out) as record, open_device(device) as opened:
+    with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
         work = workload_from(workload) if workload is not None else for_emulated(opened)
         if work is None:
             raise UsageError("a real GPU needs a --workload whose kernels are read")
         todo = check_points(asked, work, opened.device)
         record.begin(opened.device, "sweep", workload=dict(work.describe()), seed=seed)
-        with guarded_clocks(opened, allowed=allow, say=say) as control, Observer(opened.device) as observer:
+        with (
+            guarded_clocks(opened, allowed=allow, say=say) as control,
+            Observer(opened.device, alone=True) as observer,
+        ):
             observer.await_period()
             settle_workload(work, observer, max_s=settle, beat=control.beat)
             readings = run(
                 todo, work, observer, control, record, repeats=repeats, seconds=seconds, seed=seed, say=say
             )
+            record.counter_updates(observer.updates)
         best = list(best_clocks(readings))
         record.add("best", found=[{**asdict(each), "clocks": str(each.clocks)} for each in best])
     if json:

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption
+from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption, check_times
+from kdvfs_sim.cli.options import SeedOption
 
 _DEVICE_EXIT = 6
 
@@ -26,7 +27,7 @@ def observe(
         float, typer.Option("--kernel-seconds", help="Length of one reading of a kernel.")
     ] = 1.0,
     settle: Annotated[float, typer.Option("--settle", help="Longest warm-up, seconds.")] = 30.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of kernels.")] = 0,
+    seed: SeedOption = 0,
     out: OutOption = None,
     json: JsonOption = False,
 ) -> int:
@@ -35,20 +36,21 @@ def observe(
     Example: kdvfs hw observe --out-dir run -- python train.py
     """
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.observe import observe as observe_workload
     from kdvfs_hw.runs.observe import observe_command, summary_lines
     from kdvfs_hw.runs.record import Record
     from kdvfs_hw.workloads.resolve import workload_from
-    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.cli.console import others_on_stderr, print_json, say
     from kdvfs_sim.core.errors import InputError, UsageError
 
     if (workload is None) == (not command):
         raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
-    if not (0.05 <= seconds <= 3600 and 1 <= repeats <= 1000 and 0 <= settle <= 3600):
-        raise UsageError("--seconds is from 0.05 to 3600, --repeats from 1 to 1000, --settle from 0 to 3600")
-    with Record(out) as record, open_device(device) as opened:
+    check_times(seconds=seconds, settle=settle, repeats=repeats, at_least=1, kernel_seconds=kernel_seconds)
+    with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         if command:
-            reading, code = observe_command(opened.device, command, record)
+            reading, code = observe_command(opened.device, command, record, say=say)
             show: Any = [_reading_line(reading)]
             if code:
                 raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")
@@ -116,16 +118,18 @@ def characterize(
     from kdvfs_hw.characterize.characterize import characterize as run
     from kdvfs_hw.characterize.characterize import characterize_lines
     from kdvfs_hw.devices import open_device
+    from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.record import Record
     from kdvfs_hw.workloads.resolve import for_emulated, workload_from
-    from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.cli.console import others_on_stderr, print_json, say
     from kdvfs_sim.cli.options import clocks_from
     from kdvfs_sim.core.errors import UsageError
 
     wanted = [clocks_from(text, "--clocks") for text in clocks or []]
     if allow and len(wanted) < 2:
         raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
-    with Record(out) as record, open_device(device) as opened:
+    with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
+        refuse_locked(opened.record_folders, opened.device.uuid)
         load = workload_from(workload) if workload is not None else for_emulated(opened)
         if allow and load is None:
             raise UsageError("clock changes are timed under load: name one with --workload")

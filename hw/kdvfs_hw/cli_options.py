@@ -7,6 +7,8 @@ from typing import Annotated, TypeAlias
 
 import typer
 
+from kdvfs_sim.cli.options import number_from
+
 DeviceOption: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -20,7 +22,9 @@ AllowOption: TypeAlias = Annotated[
     bool,
     typer.Option("--allow-clock-control", help="You may change this GPU's clocks, and want to."),
 ]
-JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="JSON on stdout; what a workload prints there goes to stderr.")
+]
 OutOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--out-dir", metavar="DIR", help="Write record.jsonl, record.md and tables there."),
@@ -30,6 +34,18 @@ WorkloadOption: TypeAlias = Annotated[
     typer.Option(
         "--workload",
         metavar="NAME",
-        help="gpt3xl-layer, gpt3xl-model, gpt3xl-decode (sizes: gpt3xl-layer,batch=4), or MODULE:ATTRIBUTE.",
+        help="gpt3xl-layer, gpt3xl-model, gpt3xl-decode (sizes: gpt3xl-layer,batch=4), MODULE:ATTRIBUTE or "
+        "FILE.py:ATTRIBUTE.",
     ),
 ]
+
+
+def check_times(
+    *, seconds: float, settle: float, repeats: int, at_least: int, kernel_seconds: float | None = None
+) -> None:
+    """Raises UsageError for readings that nobody can take or wait for."""
+    number_from(seconds, "--seconds", 0.05, 3600, "s")
+    if kernel_seconds is not None:
+        number_from(kernel_seconds, "--kernel-seconds", 0.05, 3600, "s")
+    number_from(settle, "--settle", 0, 3600, "s")
+    number_from(repeats, "--repeats", at_least, 1000, "readings")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdvfs_hw.cuda_order import cuda_devices
-from kdvfs_hw.lock_record import state_folder
+from kdvfs_hw.lock_record import Unfinished, find_unfinished, state_folder, state_folders
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.errors import DeviceError, UsageError
 
@@ -38,6 +38,11 @@ class OpenDevice:
     def record_folder(self) -> Path:
         """Where it is noted that this GPU's clocks may be locked; an emulated GPU keeps its own."""
         return state_folder() if self.emulated is None else self.emulated.folder
+
+    @property
+    def record_folders(self) -> tuple[Path, ...]:
+        """Where such a note may be, by whoever wrote it."""
+        return state_folders() if self.emulated is None else (self.emulated.folder,)
 
 
 @contextmanager
@@ -129,18 +134,44 @@ def emulated_gpu(text: str, spec: DeviceSpec | None = None) -> EmulatedGpu:
             )
         return EmulatedGpu(Path(name).expanduser())
     from kdvfs_hw.emulator.catalogue import device_spec
-    from kdvfs_hw.emulator.faults import parse_fault
+    from kdvfs_hw.emulator.faults import parse_faults
 
-    for fault in faults:
-        parse_fault(fault)
+    parse_faults(faults)
     if not name:
         raise UsageError(f"--device {text!r}: name a GPU of the catalogue (kdvfs gpus), as in emulated:h200")
-    label = re.sub(r"[^A-Za-z0-9.=_-]", "+", ",".join([name.lower(), *faults]))
+    label = _label(text)
     if spec is not None:
         digest = hashlib.sha256(json.dumps(spec.to_json(), sort_keys=True).encode()).hexdigest()
         label += f"-{digest[:12]}"
-    folder = runtime_folder() / "emulated" / label
+    folder = _emulated_folder() / label
     return EmulatedGpu.create(folder, spec or device_spec(name), faults=faults)
+
+
+def unfinished_runs() -> tuple[tuple[Unfinished, ...], tuple[str, ...]]:
+    """Every GPU, real or emulated, that a run here may have left locked; and records that cannot be read."""
+    try:
+        emulated = tuple(_emulated_folder().glob("*"))
+    except (DeviceError, OSError) as error:  # which must not hide the real ones
+        found, problems = find_unfinished(state_folders())
+        return found, (*problems, str(error))
+    return find_unfinished((*state_folders(), *emulated))
+
+
+def of_same_name(text: str, run: Unfinished) -> bool:
+    """Whether a run's GPU is an emulated one of the name ``text``: with each ``spec`` it is another GPU."""
+    folder = run.path.parent
+    return folder.parent == _emulated_folder() and bool(
+        re.fullmatch(re.escape(_label(text)) + "(-[0-9a-f]{12})?", folder.name)
+    )
+
+
+def _label(text: str) -> str:
+    name, *faults = text.removeprefix(EMULATED).split(",")
+    return re.sub(r"[^A-Za-z0-9.=_-]", "+", ",".join([name.lower(), *faults]))
+
+
+def _emulated_folder() -> Path:
+    return runtime_folder() / "emulated"
 
 
 def runtime_folder() -> Path:
@@ -149,8 +180,13 @@ def runtime_folder() -> Path:
     if named:
         return Path(named) / "kdvfs"
     folder = Path(tempfile.gettempdir()) / f"kdvfs-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:
+        raise DeviceError(
+            f"{folder}: cannot be made ({error.strerror}); set KDVFS_RUNTIME_DIR to a folder of yours"
+        ) from None
     if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise DeviceError(f"{folder}: is not a folder of this user alone; remove it or set KDVFS_RUNTIME_DIR")
     return folder

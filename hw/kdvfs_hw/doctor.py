@@ -6,13 +6,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kdvfs_hw.cuda_order import cuda_devices
-from kdvfs_hw.devices import EMULATED, emulated_gpu, emulated_session, resolve
-from kdvfs_hw.lock_record import NOTICE, Unfinished, state_folder, unfinished_record
+from kdvfs_hw.devices import EMULATED, emulated_gpu, emulated_session, resolve, unfinished_runs
+from kdvfs_hw.lock_record import NOTICE, Unfinished, remedy, unfinished_record
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.device import Capability, Feature
 from kdvfs_sim.core.errors import DeviceError, DriverError
@@ -28,6 +27,8 @@ MEANING: Final[dict[Feature, str]] = {
     Feature.TEMPERATURE: "temperature",
     Feature.PROCESSES: "processes",
 }
+
+_SHOWN: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,15 @@ class GpuFindings:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """A machine. ``problem``: why no GPU can be read at all."""
+    """A machine. ``problem``: why no GPU can be read at all. ``unfinished``: runs that may have left clocks
+    locked, on any GPU, real or emulated; ``unreadable``: records of runs that cannot be read."""
 
     software: Mapping[str, str]
     gpus: tuple[GpuFindings, ...] = ()
     problem: str | None = None
     cuda_problem: str | None = None
+    unfinished: tuple[Unfinished, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -67,11 +71,21 @@ def examine(text: str | None = None, environment: Mapping[str, str] | None = Non
     name, DeviceError for a GPU that is not there.
     """
     environment = os.environ if environment is None else environment
+    unfinished, unreadable = unfinished_runs()
+    found = _examine(text, environment, {run.uuid: run for run in unfinished})
+    return replace(found, unfinished=unfinished, unreadable=unreadable)
+
+
+def _examine(
+    text: str | None, environment: Mapping[str, str], unfinished: Mapping[str, Unfinished]
+) -> Findings:
     if text is not None and text.startswith(EMULATED):
         emulated = emulated_gpu(text)
         with closing(emulated), emulated_session(emulated) as session:
             (identity,) = session.gpus()
-            found = _gpu(session, identity, {}, emulated.folder)
+            # one that is named by its folder keeps its record there, where nobody else would look
+            mine = unfinished_record((emulated.folder,), emulated.uuid)
+            found = _gpu(session, identity, {}, {emulated.uuid: mine} if mine else {})
             return Findings(software=session.software(), gpus=(found,))
     try:
         session = NvmlSession()
@@ -83,7 +97,7 @@ def examine(text: str | None = None, environment: Mapping[str, str] | None = Non
         wanted = gpus if text is None else (resolve(text, gpus, environment),)
         return Findings(
             software=session.software(),
-            gpus=tuple(_gpu(session, identity, ordinals, state_folder()) for identity in wanted),
+            gpus=tuple(_gpu(session, identity, ordinals, unfinished) for identity in wanted),
             problem=None if gpus else "the driver is there, but it sees no GPU: see nvidia-smi",
             cuda_problem=cuda_problem,
         )
@@ -99,10 +113,14 @@ def _ordinals(
 
 
 def _gpu(
-    session: NvmlSession, identity: GpuIdentity, ordinals: Mapping[str, int], folder: Path
+    session: NvmlSession,
+    identity: GpuIdentity,
+    ordinals: Mapping[str, int],
+    unfinished: Mapping[str, Unfinished],
 ) -> GpuFindings:
+    mine = unfinished.get(identity.uuid)
     if identity.error is not None:
-        return GpuFindings(identity=identity, error=identity.error)
+        return GpuFindings(identity=identity, error=identity.error, unfinished=mine)
     try:
         device = NvmlDevice(session, identity)
         capabilities = device.capabilities()
@@ -116,10 +134,10 @@ def _gpu(
             power_limit_w=_optional(device.power_limit_w),
             persistence_mode=_optional(device.persistence_mode),
             foreign_pids=tuple(other.pid for other in device.foreign_processes()) if can_list else (),
-            unfinished=_optional(lambda: unfinished_record(folder, identity.uuid)),
+            unfinished=mine,
         )
     except DriverError as error:
-        return GpuFindings(identity=identity, error=str(error))
+        return GpuFindings(identity=identity, error=str(error), unfinished=mine)
 
 
 def _supported(device: NvmlDevice) -> dict[int, tuple[int, ...]]:
@@ -142,6 +160,19 @@ def to_json(findings: Findings) -> dict[str, Any]:
         "software": dict(findings.software),
         "notice": NOTICE,
         "gpus": [_gpu_json(gpu) for gpu in findings.gpus],
+        "unfinished_runs": [_run_json(run) for run in findings.unfinished],
+        "unreadable_records": list(findings.unreadable),
+    }
+
+
+def _run_json(run: Unfinished) -> dict[str, Any]:
+    return {
+        "uuid": run.uuid,
+        "device": run.reference,
+        "runner": run.runner,
+        "guardian": run.guardian,
+        "clocks": list(run.clocks),
+        "reset": None if run.guardian is not None else remedy(run),
     }
 
 
@@ -176,13 +207,21 @@ def to_lines(findings: Findings) -> Iterator[str]:
             "Everything but the verbs of kdvfs hw works without one. To try those, use an emulated GPU:",
             "  kdvfs hw doctor --device emulated:h200",
         )
-        return
-    yield "  ".join(f"{name} {version}" for name, version in findings.software.items())
+    else:
+        yield "  ".join(f"{name} {version}" for name, version in findings.software.items())
     if findings.cuda_problem is not None:
         yield f"CUDA ordinals: {findings.cuda_problem}"
     for gpu in findings.gpus:
         yield ""
         yield from _gpu_lines(gpu)
+    shown = {gpu.identity.uuid for gpu in findings.gpus}
+    for run in findings.unfinished:
+        if run.uuid not in shown:
+            yield ""
+            yield f"another GPU here: {run.reference}"
+            yield from _unfinished_lines(run)
+    for problem in findings.unreadable:
+        yield f"a run's record cannot be read, so clocks may be locked: {problem}"
     if findings.usable:
         yield ""
         yield f"Before clocks are changed, know that {NOTICE}"
@@ -194,7 +233,6 @@ def _gpu_lines(gpu: GpuFindings) -> Iterator[str]:
     yield f"{identity.name or f'GPU {identity.index}'}  {identity.uuid}  {identity.pci_bus_id}{ordinal}"
     if gpu.error is not None:
         yield f"  cannot be used: {gpu.error}"
-        return
     for feature, found in (gpu.capabilities or {}).items():
         yield f"  {MEANING[feature]:18} {found.support:13} {found.words}"
         if found.remedy:
@@ -217,8 +255,11 @@ def _unfinished_lines(run: Unfinished) -> Iterator[str]:
     if run.guardian is not None:
         yield f"  controlled by process {run.runner} since {since}, guardian {run.guardian}"
         return
-    yield f"  CLOCKS MAY BE LOCKED by process {run.runner}, which started {since} and did not finish:"
-    yield f"    kdvfs hw reset --device {run.reference} --allow-clock-control"
+    yield f"  CLOCKS MAY BE LOCKED by process {run.runner}, which started {since} and did not finish"
+    if run.clocks:
+        more = f", and {len(run.clocks) - _SHOWN} more" if len(run.clocks) > _SHOWN else ""
+        yield f"  at {'; '.join(run.clocks[:_SHOWN])}{more}; to release them:"
+    yield f"    {remedy(run)}"
 
 
 def _list(values: Sequence[int]) -> str:

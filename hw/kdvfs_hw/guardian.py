@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kdvfs_hw.devices import OpenDevice
 from kdvfs_hw.guardian_line import Line
-from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, unfinished_record
+from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, make_folder, refuse_locked
 from kdvfs_hw.timing import WallTime
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl, Feature
@@ -36,6 +36,7 @@ DEFAULT_LEASE_S: Final = 30.0
 _ARM_TIMEOUT_S: Final = 15.0
 _ANSWER_TIMEOUT_S: Final = 5.0
 _RELEASE_TIMEOUT_S: Final = 30.0
+_SILENT_TIMEOUT_S: Final = 0.2
 _UNWAITED: Final[list[subprocess.Popen[bytes]]] = []
 
 
@@ -94,12 +95,7 @@ def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) 
         raise DeviceError(
             f"{device.uuid}: a guardian needs wall time; virtual time is for unit tests without one"
         )
-    earlier = unfinished_record(folder, device.uuid)
-    if earlier is not None and earlier.guardian is None:
-        raise DeviceError(
-            f"{device.uuid}: an earlier run (process {earlier.runner}) may have left clocks locked: "
-            f"first run kdvfs hw reset --device {opened.reference} {ALLOW_OPTION}"
-        )
+    refuse_locked((folder, *opened.record_folders), device.uuid)
     others = device.foreign_processes(own_pids) if capabilities[Feature.PROCESSES].support == "yes" else ()
     if others:
         pids = ", ".join(str(other.pid) for other in others)
@@ -124,19 +120,28 @@ class ArmedGuardian:
         self._owner = os.getpid()
         self._n_sent = 0
         self._released = False
+        self._silent = False
+        make_folder(folder)
         ours, theirs = socket.socketpair()
         with theirs:
             # -P: nothing in the current folder may stand in for a module of the guardian
             command = [sys.executable, "-P", "-m", "kdvfs_hw.guardian_process", str(theirs.fileno())]
-            with open(_log(folder), "ab") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+            try:
+                with open(_log(folder), "ab") as log:
+                    self._process = subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        pass_fds=[theirs.fileno()],
+                        start_new_session=True,
+                    )
+            except OSError as error:
+                ours.close()
+                raise DeviceError(
+                    f"{opened.device.uuid}: no guardian, so no control of clocks: {_log(folder)}: "
+                    f"{error.strerror}; set KDVFS_STATE_DIR to a folder of yours"
+                ) from None
         self._line = Line(ours)
         self._line.send(
             {
@@ -168,7 +173,7 @@ class ArmedGuardian:
         """
         if self._released:
             return
-        answer = self._ask({"do": "release"}, _RELEASE_TIMEOUT_S)
+        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if self._silent else _RELEASE_TIMEOUT_S)
         self._released = True
         device = self._opened.device
         if answer is None or "release" not in answer:
@@ -199,6 +204,7 @@ class ArmedGuardian:
         answer = self._ask({"do": what, "clocks": clocks and str(clocks)}, _ANSWER_TIMEOUT_S)
         device = self._opened.device
         if answer is None:
+            self._silent = True
             raise DeviceError(
                 f"{device.uuid}: the guardian (process {self.pid}) does not answer; clocks released"
             )
@@ -218,7 +224,6 @@ class ArmedGuardian:
 
 
 def _log(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
     return folder / "guardian.log"
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,9 +76,10 @@ class Guardian:
         return True
 
     def _expect(self, clocks: Clocks) -> None:
-        if not self.dirty:
-            self.record.locking()
-            self.dirty = True
+        # without the first note nothing may be locked; a later one only says more exactly what
+        with suppress(DeviceError) if self.dirty else nullcontext():
+            self.record.locking(str(clocks))
+        self.dirty = True
         self.believed = (*self.believed, clocks)
 
     def _nothing_held(self) -> None:

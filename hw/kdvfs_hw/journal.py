@@ -21,11 +21,11 @@ from kdvfs_sim.core.errors import DeviceError
 class Journal:
     """Appends records to ``path`` and reads those of all processes, each once."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, read_only: bool = False, permissions: int = 0o600) -> None:
         self.path = path
         mode = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND | os.O_CREAT
         try:
-            self._descriptor = os.open(path, mode | os.O_CLOEXEC, 0o600)
+            self._descriptor = os.open(path, mode | os.O_CLOEXEC, permissions)
         except OSError as error:
             raise DeviceError(f"{path}: cannot be opened ({error.strerror})") from None
 

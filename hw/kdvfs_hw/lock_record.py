@@ -1,19 +1,27 @@
 """On disk, per GPU: that its clocks may be locked by us, and that they were released again.
 
-A guardian holds its GPU's record for as long as it lives (flock), so a second one is refused. A
-record whose last word is "locking", and which nobody holds, is what ``kdvfs hw reset`` repairs: both
-runner and guardian were killed, or the machine lost power.
+A guardian holds its GPU's record for as long as it lives (flock), so a second one is refused; and a
+name in the kernel's abstract socket namespace, so that one with another state folder, or of another
+user, is refused too. A record whose last word is "locking", and which nobody holds, is what
+``kdvfs hw reset`` repairs: runner and guardian were both killed. Locks live in the driver, so a record
+from before the machine's last start says nothing about the clocks of now.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import socket
+import struct
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.journal import Journal
+from kdvfs_hw.timing import boot_id
 from kdvfs_sim.core.errors import DeviceError
 from kdvfs_sim.core.version import __version__
 
@@ -22,14 +30,23 @@ NOTICE: Final = (
     "If this GPU's owner had locked them (nvidia-smi -lgc, -lmc), they must lock them again."
 )
 ALLOW_OPTION: Final = "--allow-clock-control"
+SYSTEM_FOLDER: Final = Path("/var/lib/kdvfs")
 _SUFFIX: Final = ".locks.jsonl"
+_IN_USE: Final = (
+    "{uuid}: another run controls this GPU (process {runner}, guardian {guardian}): wait for it or stop it"
+)
+_READABLE: Final = 0o644  # whoever looks at this machine may see that clocks were left locked
+_NAME: Final = "\0kdvfs-guardian-"
 _N_TRIES: Final = 20
 _PAUSE_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """A GPU whose clocks a run may have left locked. ``guardian``: the process that still sees to it."""
+    """A GPU whose clocks a run may have left locked. ``guardian``: the process that still sees to it.
+
+    ``clocks``: every pair the run asked for, the last one unknown.
+    """
 
     uuid: str
     reference: str
@@ -37,6 +54,7 @@ class Unfinished:
     runner: int
     guardian: int | None
     path: Path
+    clocks: tuple[str, ...] = ()
 
 
 class LockRecord:
@@ -46,78 +64,179 @@ class LockRecord:
         """Raises DeviceError if another process holds it, or if it cannot be written."""
         self.uuid = uuid
         self.path = folder / f"{uuid}{_SUFFIX}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise DeviceError(
-                f"{folder}: cannot be made ({error.strerror}); set KDVFS_STATE_DIR to a folder of yours"
-            ) from None
-        self._journal = Journal(self.path)
+        self._name: socket.socket | None = None
+        self._noted: set[str] = set()
+        make_folder(folder)
+        self._journal = Journal(self.path, permissions=_READABLE)
         for _ in range(_N_TRIES):  # somebody may be looking, or a guardian just on its way out
-            try:
-                return self._journal.hold()
-            except BlockingIOError:
-                time.sleep(_PAUSE_S)
+            with suppress(BlockingIOError):
+                self._journal.hold()
+                self._name = _take_name(uuid)
+                return
+            time.sleep(_PAUSE_S)
         last = _last(self._journal, "armed") or {}
+        is_ours = self._is_held()
         self._journal.close()
+        if is_ours:
+            raise DeviceError(
+                _IN_USE.format(uuid=uuid, runner=last.get("runner"), guardian=last.get("guardian"))
+            )
         raise DeviceError(
-            f"{uuid}: another run controls this GPU (process {last.get('runner')}, guardian "
-            f"{last.get('guardian')}): wait for it or stop it"
+            f"{uuid}: another run controls this GPU (guardian {_who_has(uuid)}, of another user "
+            "or with another KDVFS_STATE_DIR): wait for it or stop it"
         )
 
     def armed(self, *, reference: str, runner: int) -> None:
         """Note who takes control."""
-        self._note("armed", reference=reference, runner=runner, guardian=os.getpid())
+        self._note("armed", reference=reference, runner=runner, guardian=os.getpid(), boot=boot_id())
 
-    def locking(self) -> None:
-        """Note, durably and before it happens, that clocks will be locked."""
-        self._note("locking")
+    def locking(self, clocks: str) -> None:
+        """Note, before it happens, that clocks will be locked; each pair once, the first durably."""
+        if clocks not in self._noted:
+            self._note("locking", durable=not self._noted, clocks=clocks)
+            self._noted.add(clocks)
 
     def released(self, outcome: str, *, complete: bool, why: str) -> None:
         """Note what became of the release; an incomplete one leaves the record unfinished."""
         self._note("released" if complete else "not released", outcome=outcome, why=why)
+        if complete:
+            self._noted.clear()
 
     def unfinished(self) -> bool:
         """Whether clocks may still be locked by an earlier run."""
-        return _is_open(self._journal)
+        return bool(_open_since(self._journal))
+
+    def clocks(self) -> tuple[str, ...]:
+        """What may still be locked by an earlier run."""
+        return _clocks(self._journal)
 
     def close(self) -> None:
         """Let go of the record."""
+        if self._name is not None:
+            self._name.close()
         self._journal.close()
 
-    def _note(self, event: str, **fields: Any) -> None:
+    def _is_held(self) -> bool:
+        try:
+            self._journal.hold()
+        except BlockingIOError:
+            return True
+        return False
+
+    def _note(self, event: str, *, durable: bool = True, **fields: Any) -> None:
         record = {"event": event, "unix_s": round(time.time(), 3), "kdvfs": __version__, **fields}
-        self._journal.append(record, durable=True)
+        self._journal.append(record, durable=durable)
+
+
+def make_folder(folder: Path) -> None:
+    """Raises DeviceError, with what to do, if there is none and none can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DeviceError(
+            f"{folder}: cannot be made ({error.strerror}); set KDVFS_STATE_DIR to a folder of yours"
+        ) from None
+
+
+def _take_name(uuid: str) -> socket.socket | None:
+    """A name that one process on this machine can have, and that ends with it; None where there is no such.
+
+    Raises BlockingIOError if it is taken.
+    """
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    mine = socket.socket(socket.AF_UNIX)
+    try:
+        mine.bind(_NAME + uuid)
+        mine.listen()  # so that others can ask who has it
+        return mine
+    except OSError as error:
+        mine.close()
+        if error.errno == errno.EADDRINUSE:
+            raise BlockingIOError from None
+        return None
+
+
+def _who_has(uuid: str) -> str:
+    with socket.socket(socket.AF_UNIX) as ask:
+        ask.setblocking(False)
+        try:
+            ask.connect(_NAME + uuid)
+        except OSError:
+            return "unknown"
+        return str(struct.unpack("3i", ask.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
 def state_folder() -> Path:
-    """Where records live: KDVFS_STATE_DIR, for root /var/lib/kdvfs, else the user's state folder."""
+    """Where records are written: KDVFS_STATE_DIR, for root /var/lib/kdvfs, else the user's state folder."""
     named = os.environ.get("KDVFS_STATE_DIR")
     if named:
         return Path(named)
     if os.geteuid() == 0:
-        return Path("/var/lib/kdvfs")
+        return SYSTEM_FOLDER
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kdvfs"
 
 
-def find_unfinished(folder: Path) -> tuple[Unfinished, ...]:
-    """Every GPU whose record in ``folder`` says that its clocks may be locked, now guarded or not."""
-    return tuple(
-        found for path in sorted(folder.glob(f"*{_SUFFIX}")) if (found := _read_unfinished(path)) is not None
+def state_folders() -> tuple[Path, ...]:
+    """Where records are looked for: also where root's are, for who is not root."""
+    if os.environ.get("KDVFS_STATE_DIR"):
+        return (state_folder(),)
+    return tuple(dict.fromkeys((state_folder(), SYSTEM_FOLDER)))
+
+
+def find_unfinished(folders: Sequence[Path]) -> tuple[tuple[Unfinished, ...], tuple[str, ...]]:
+    """Every GPU whose record says that its clocks may be locked, now guarded or not; and what is wrong with
+    records that cannot be read."""
+    found, problems = [], []
+    for path in _records(folders):
+        try:
+            run = _read_unfinished(path)
+        except DeviceError as error:
+            problems.append(str(error))
+            continue
+        if run is not None:
+            found.append(run)
+    return tuple(found), tuple(problems)
+
+
+def _records(folders: Sequence[Path]) -> Iterator[Path]:
+    for folder in folders:
+        with suppress(OSError):  # not there, or closed to this user: then nothing of theirs is
+            yield from sorted(folder.glob(f"*{_SUFFIX}"))
+
+
+def unfinished_record(folders: Sequence[Path], uuid: str) -> Unfinished | None:
+    """The same for one GPU. Raises DeviceError if its record may not be read."""
+    for folder in folders:
+        path = folder / f"{uuid}{_SUFFIX}"
+        found = _read_unfinished(path) if path.exists() else None
+        if found is not None:
+            return found
+    return None
+
+
+def refuse_locked(folders: Sequence[Path], uuid: str) -> None:
+    """Raises DeviceError, with what to do, if a run controls these clocks or may have left them locked."""
+    run = unfinished_record(folders, uuid)
+    if run is None:
+        return
+    if run.guardian is not None:
+        raise DeviceError(_IN_USE.format(uuid=uuid, runner=run.runner, guardian=run.guardian))
+    raise DeviceError(
+        f"{uuid}: an earlier run (process {run.runner}) may have left clocks locked: first run {remedy(run)}"
     )
 
 
-def unfinished_record(folder: Path, uuid: str) -> Unfinished | None:
-    """The same for one GPU. Raises DeviceError if its record may not be read."""
-    path = folder / f"{uuid}{_SUFFIX}"
-    return _read_unfinished(path) if path.exists() else None
+def remedy(run: Unfinished) -> str:
+    """The command that releases what a run left locked."""
+    return f"kdvfs hw reset --device {run.reference} {ALLOW_OPTION}"
 
 
 def _read_unfinished(path: Path) -> Unfinished | None:
     journal = Journal(path, read_only=True)
     try:
         armed = _last(journal, "armed")
-        if armed is None or not _is_open(journal):
+        if armed is None or not _open_since(journal):
             return None
         try:
             journal.hold()
@@ -131,16 +250,34 @@ def _read_unfinished(path: Path) -> Unfinished | None:
             runner=int(armed["runner"]),
             guardian=guardian,
             path=path,
+            clocks=_clocks(journal),
         )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DeviceError(f"{path}: is not a record of ours ({type(error).__name__}: {error})") from None
     finally:
         journal.close()
 
 
-def _is_open(journal: Journal) -> bool:
-    events = [record["event"] for record in journal.read(0)[0]]
-    relevant = [event for event in events if event in ("locking", "released")]
-    return bool(relevant) and relevant[-1] == "locking"
+def _open_since(journal: Journal) -> list[dict[str, Any]]:
+    """The notes of locking since the last release, if the machine has not been restarted since."""
+    notes: list[dict[str, Any]] = []
+    boot = boot_id()
+    for record in journal.read(0)[0]:
+        match record.get("event"):
+            case "armed":
+                before, boot = boot, record.get("boot", boot_id())
+                if boot != before:
+                    notes.clear()
+            case "locking":
+                notes.append(record)
+            case "released":
+                notes.clear()
+    return notes if boot == boot_id() else []
+
+
+def _clocks(journal: Journal) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(n["clocks"]) for n in _open_since(journal) if "clocks" in n))
 
 
 def _last(journal: Journal, event: str) -> dict[str, Any] | None:
-    return next((record for record in reversed(journal.read(0)[0]) if record["event"] == event), None)
+    return next((record for record in reversed(journal.read(0)[0]) if record.get("event") == event), None)

@@ -28,6 +28,7 @@ _RESET: Final[dict[Domain, str]] = {
     "sm": "nvmlDeviceResetGpuLockedClocks",
     "mem": "nvmlDeviceResetMemoryLockedClocks",
 }
+_CHANGES: Final = frozenset((*_SET.values(), *_RESET.values()))
 _FEATURE: Final[dict[Domain, Feature]] = {"sm": Feature.LOCK_SM, "mem": Feature.LOCK_MEM}
 _N_TRIES: Final = 5
 _FIRST_PAUSE_NS: Final = 50_000_000
@@ -164,6 +165,8 @@ def release_clocks(device: NvmlDevice, believed: Collection[Clocks]) -> Release:
     for domain in _DOMAINS:
         outcomes[domain] = _reset(device, domain, words)
         locks = {clocks.sm_mhz if domain == "sm" else clocks.mem_mhz for clocks in believed}
+        if outcomes[domain] == "not supported" and any(isinstance(mhz, int) for mhz in locks):
+            outcomes[domain] = "refused"  # it did take the lock
         lock = next((mhz for mhz in locks if isinstance(mhz, int) and _near(before, domain, mhz)), None)
         if outcomes[domain] != "accepted" or lock is None:
             continue
@@ -184,9 +187,9 @@ def _with(clocks: Clocks, domain: Domain, mhz: ClockMhz) -> Clocks:
 
 def _lock(device: NvmlDevice, domain: Domain, mhz: ClockMhz) -> None:
     if isinstance(mhz, int):
-        device.ask(_SET[domain], mhz, mhz)
+        device.ask(_SET[domain], mhz, mhz, may_change=_CHANGES)
     else:
-        device.ask(_RESET[domain])
+        device.ask(_RESET[domain], may_change=_CHANGES)
 
 
 def _reset(device: NvmlDevice, domain: Domain, words: dict[Domain, str]) -> Outcome:
@@ -196,7 +199,8 @@ def _reset(device: NvmlDevice, domain: Domain, words: dict[Domain, str]) -> Outc
             _lock(device, domain, AUTO)
             words.pop(domain, None)
             return "accepted"
-        except DeviceUnsupportedError:
+        except DeviceUnsupportedError as error:
+            words[domain] = error.words
             return "not supported"
         except DriverError as error:
             words[domain] = error.words

@@ -7,6 +7,7 @@ nvidia-ml-py); this one names no function that changes anything. Functions: nvml
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,7 @@ from kdvfs_sim.core.device import (
 )
 from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError, DriverError, InvariantError
 
+_READS: Final = re.compile(r"nvml(InitWithFlags|Shutdown|(Device|System)Get\w+)")
 _SM, _MEM = 1, 2  # nvmlClockType_t
 _FIELD_POWER_AVERAGE, _FIELD_POWER_INSTANT = 185, 186
 _ABSENT: Final = 13  # NVML_ERROR_FUNCTION_NOT_FOUND
@@ -42,8 +44,13 @@ def text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def call(device: str, name: str, *args: Any) -> Any:
-    """Call the binding's function ``name``; its errors become ours, naming ``device`` and the call."""
+def call(device: str, name: str, *args: Any, may_change: Collection[str] = ()) -> Any:
+    """Call the binding's function ``name``; its errors become ours, naming ``device`` and the call.
+
+    Raises InvariantError for one that may change something, unless the caller names it in ``may_change``.
+    """
+    if not _READS.fullmatch(name) and name not in may_change:
+        raise InvariantError(f"{device}: {name} is no reading; what changes a GPU goes through ClockControl")
     function: Callable[..., Any] | None = getattr(pynvml, name, None)
     if function is None:
         raise DeviceUnsupportedError(
@@ -213,10 +220,10 @@ class NvmlDevice:
     def time(self) -> TimeSource:
         return self.session.time
 
-    def ask(self, function: str, *args: Any) -> Any:
-        """Call a function of the binding that takes this GPU's handle first."""
+    def ask(self, function: str, *args: Any, may_change: Collection[str] = ()) -> Any:
+        """Call a function of the binding that takes this GPU's handle first. ``may_change``: see ``call``."""
         try:
-            return call(self.uuid, function, self.session.handle(self.uuid), *args)
+            return call(self.uuid, function, self.session.handle(self.uuid), *args, may_change=may_change)
         except DriverError:
             self.session.forget(self.uuid)
             raise

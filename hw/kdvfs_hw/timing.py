@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 from kdvfs_sim.core.device import TimeSource
 
@@ -17,6 +18,14 @@ class WallTime:
     def sleep_ns(self, duration_ns: int, /) -> None:
         if duration_ns > 0:
             time.sleep(duration_ns / 1e9)
+
+
+def boot_id() -> str:
+    """Which start of the machine this is: monotonic times and clock locks mean nothing across two."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 class VirtualTime:

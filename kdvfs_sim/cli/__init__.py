@@ -20,9 +20,8 @@ def main(argv: list[str] | None = None, *, app: Callable[[], Any] | None = None)
     """
     from kdvfs_sim.cli.app import build
 
+    _open_streams()
     try:
-        if sys.stdout is None:  # closed by the caller
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         result = (app or build)()(args=argv, prog_name="kdvfs", standalone_mode=False)
         sys.stdout.flush()
     except KdvfsError as error:
@@ -41,6 +40,17 @@ def main(argv: list[str] | None = None, *, app: Callable[[], Any] | None = None)
         _usage_or_bug(error)
     else:
         sys.exit(result if isinstance(result, int) else 0)
+
+
+def _open_streams() -> None:
+    """Where the caller closed stdout or stderr: to nowhere, for processes that we start too. Else the next
+    file or pipe that is opened would take its place."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115
 
 
 def _usage_or_bug(error: Any) -> None:

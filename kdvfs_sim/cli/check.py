@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kdvfs_sim.cli.options import JsonOption
+from kdvfs_sim.cli.options import JsonOption, SeedOption
 
 BROKEN = 5
+MAX_EXAMPLES = 10**9
 
 
 def command(
@@ -20,8 +21,10 @@ def command(
             help="Kind of plug-in, where its methods do not tell: optimizer, search, latency, power, ...",
         ),
     ] = None,
-    examples: Annotated[int, typer.Option(metavar="N", min=1, help="Cases to try for each law.")] = 100,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the cases.")] = 0,
+    examples: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_EXAMPLES, help="Cases to try for each law.")
+    ] = 100,
+    seed: SeedOption = 0,
     only: Annotated[
         list[str] | None, typer.Option(metavar="LAW", help="Only this law; may be repeated.")
     ] = None,
@@ -38,40 +41,28 @@ def command(
     Example: kdvfs check my_optimizer.py:MyOptimizer
     """
     import time
+    from dataclasses import asdict
 
     from kdvfs_sim.cli.console import print_json, say
-    from kdvfs_sim.core.errors import UsageError
-    from kdvfs_sim.testing import check, laws_of, report
-    from kdvfs_sim.testing.plugins import kinds_of, load, made
+    from kdvfs_sim.testing import check_apart
 
-    found = load(plugin)
-    kinds = kinds_of(found, kind)
-    names = {law.name for each in kinds for law in laws_of(each)}
-    reasons = dict(_reason(text) for text in known or ())
-    for name in (*(only or ()), *reasons):
-        if name not in names:
-            raise UsageError(f"no law {name!r}; there are: {', '.join(sorted(names))}")
     began = time.monotonic()
-    verdicts = []
-    for each in kinds:
-        subject, called = made(found, each)
-        own = {law.name for law in laws_of(each)}
-        setup = _setup(plugin, called)
-        for verdict in check(
-            subject,
-            each,
-            only=[name for name in only if name in own] if only else (),
-            known={name: reason for name, reason in reasons.items() if name in own},
-            n_examples=examples,
-            seed=seed,
-        ):
-            verdicts.append((each, verdict))
-            if json:
-                say(f"{verdict.outcome:<10} {verdict.law.name}")
-            else:
-                typer.echo(report(verdict, setup=setup))
+    tried = []
+    for each in check_apart(
+        plugin,
+        kind=kind,
+        only=only or (),
+        known=dict(_reason(text) for text in known or ()),
+        n_examples=examples,
+        seed=seed,
+    ):
+        tried.append(each)
+        if json:
+            say(f"{each.outcome:<10} {each.law}")
+        else:
+            typer.echo(each.report)
     counts = {
-        outcome: sum(verdict.outcome == outcome for _, verdict in verdicts)
+        outcome: sum(each.outcome == outcome for each in tried)
         for outcome in ("held", "broken", "known", "not judged")
     }
     seconds = time.monotonic() - began
@@ -84,18 +75,8 @@ def command(
                 "time_s": seconds,
                 **{outcome.replace(" ", "_"): n for outcome, n in counts.items()},
                 "laws": [
-                    {
-                        "kind": each,
-                        "law": v.law.name,
-                        "says": v.law.says,
-                        "outcome": v.outcome,
-                        "n_judged": v.n_judged,
-                        "time_s": v.time_s,
-                        "found": v.found,
-                        "reason": v.reason,
-                        "code": v.code(_setup(plugin, isinstance(found, type))),
-                    }
-                    for each, v in verdicts
+                    {name: value for name, value in asdict(each).items() if name != "report"}
+                    for each in tried
                 ],
             }
         )
@@ -114,13 +95,3 @@ def _reason(text: str) -> tuple[str, str]:
     if not separator or not reason.strip():
         raise UsageError(f"--known {text!r}: write LAW=REASON")
     return name.strip(), reason.strip()
-
-
-def _setup(plugin: str, called: bool) -> list[str]:
-    """The lines that make ``plugin`` in a counterexample's code."""
-    from pathlib import Path
-
-    place, _, attribute = plugin.rpartition(":")
-    module = Path(place).stem if place.endswith(".py") else place
-    first = attribute.partition(".")[0]
-    return [f"from {module} import {first}", f"plugin = {attribute}{'()' if called else ''}"]

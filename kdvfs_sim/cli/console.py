@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 
@@ -26,6 +27,30 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
+
+
+@contextmanager
+def others_on_stderr(wanted: bool = True) -> Iterator[None]:
+    """Whatever is printed in the block, by Python code, C libraries or processes started, goes to stderr.
+
+    For code and commands that are not ours, where stdout is to hold one JSON document.
+    """
+    if not wanted:
+        yield
+        return
+    try:
+        sys.stdout.flush()
+        ours = os.dup(1)
+    except OSError:  # the caller closed stdout
+        yield
+        return
+    try:
+        os.dup2(2, 1)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(ours, 1)
+        os.close(ours)
 
 
 def say(text: str) -> None:

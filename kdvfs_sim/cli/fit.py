@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kdvfs_sim.cli.options import JsonOption
+from kdvfs_sim.cli.options import JsonOption, number_from
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.units import parse_percent
+
+MAX_LIMIT_W = 100_000
 
 
 def command(
@@ -66,6 +68,8 @@ def command(
         raise UsageError(f"--margin: {error}") from None
     if output is not None and gpu is None:
         raise UsageError("-o needs --gpu NAME: an entry with the idle power and the limits of this GPU")
+    if power_limit is not None:
+        number_from(power_limit, "--power-limit", 1, MAX_LIMIT_W, "W")
     facts = None if gpu is None else load_gpu(gpu)
     readings = read_sweep(sweep)
     if power_limit is not None:

@@ -14,9 +14,11 @@ from kdvfs_sim.cli.options import (
     JsonOption,
     NodePowerOption,
     RecordedClocksOption,
+    SeedOption,
     TraceArgument,
     boundary_from,
     node_power_from,
+    number_from,
     out_dir,
     protocol_name,
     recorded_from,
@@ -53,7 +55,8 @@ def command(
         typer.Option(
             "--policy",
             metavar="NAMES",
-            help="Policies beside the baselines: common, all, or names such as launch,kind,'launch edp'.",
+            help="Policies beside the baselines, which are always there: common, all, or names such as "
+            "launch,kind,'launch edp'.",
         ),
     ] = "common",
     confidence: Annotated[
@@ -80,7 +83,7 @@ def command(
         str | None,
         typer.Option("--margin", metavar="p95", help="Raise times by what the GPU's fit leaves unexplained."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
+    seed: SeedOption = 0,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -110,18 +113,17 @@ def command(
         slack_pct=parse_percent(slack),
         energy_pct=None if energy_budget is None else parse_percent(energy_budget, "--energy-budget"),
     )
-    names = list(PROTOCOLS) if protocol == "all" else [protocol_name(p.strip()) for p in protocol.split(",")]
+    names = list(PROTOCOLS)
+    if protocol != "all":
+        names = list(dict.fromkeys(protocol_name(p.strip()) for p in protocol.split(",")))
     edge = boundary_from(boundary or "periodic")
     node_power = node_power_from(node_power)
     probability = None if confidence is None else _probability_from(confidence)
     if probability is not None and energy_budget is not None:
         raise UsageError("--confidence is that of a time budget: leave --energy-budget out")
+    landing_error_ms = number_from(landing_error_ms, "--landing-error", 0, MAX_LANDING_ERROR_MS, "ms")
     if landing_error_ms and probability is None:
         raise UsageError("--landing-error goes with --confidence, which is missing")
-    if not 0 <= landing_error_ms <= MAX_LANDING_ERROR_MS:
-        raise UsageError(
-            f"--landing-error {landing_error_ms}: milliseconds from 0 to {MAX_LANDING_ERROR_MS} are right"
-        )
     plans = plans_from(policy)
     if margin not in (None, "p95"):
         raise UsageError(f"--margin {margin!r}: p95 is right, or no margin")

@@ -37,11 +37,14 @@ BoundaryOption: TypeAlias = Annotated[
 ]
 DeviceOption: TypeAlias = Annotated[
     int | None,
-    typer.Option("--device", metavar="N", help="Device of the recording, where it holds several."),
+    typer.Option("--device", metavar="N", min=0, help="Device of the recording, where it holds several."),
 ]
 NodePowerOption: TypeAlias = Annotated[
     float,
     typer.Option("--node-power", metavar="W", help="Power of the rest of the node, drawn while it runs."),
+]
+SeedOption: TypeAlias = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, max=2**63 - 1, help="Seed of what is left to chance.")
 ]
 
 MAX_NODE_W = 100_000
@@ -71,11 +74,16 @@ def protocol_name(text: str) -> str:
     raise UsageError(f"--protocol {text!r}: write one of {', '.join(PROTOCOLS)}, or all")
 
 
+def number_from(value: float, option: str, low: float, high: float, unit: str) -> float:
+    """Raises UsageError for a number outside, and for what is none: NaN is outside of everything."""
+    if not low <= value <= high:
+        raise UsageError(f"{option} {value:g}: from {low:g} to {high:g} {unit} is right")
+    return value
+
+
 def node_power_from(node_power_w: float) -> float:
     """Raises UsageError."""
-    if not 0 <= node_power_w <= MAX_NODE_W:
-        raise UsageError(f"--node-power {node_power_w}: write the watts of one node, from 0 to {MAX_NODE_W}")
-    return node_power_w
+    return number_from(node_power_w, "--node-power", 0, MAX_NODE_W, "W")
 
 
 def recorded_from(text: str | None) -> Clocks | None:

@@ -12,6 +12,7 @@ from kdvfs_sim.cli.options import (
     JsonOption,
     NodePowerOption,
     RecordedClocksOption,
+    SeedOption,
     TraceArgument,
     node_power_from,
     out_dir,
@@ -23,6 +24,7 @@ from kdvfs_sim.core.units import parse_percent
 
 app = typer.Typer(help="Questions that take many solutions.", no_args_is_help=True, rich_markup_mode=None)
 MAX_ITERATIONS = 1000
+MAX_WORKERS = 1024
 
 
 @app.callback()
@@ -59,9 +61,12 @@ def switching(
     device: DeviceOption = None,
     node_power: NodePowerOption = 0.0,
     recorded_clocks: RecordedClocksOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of randomized methods.")] = 0,
+    seed: SeedOption = 0,
     workers: Annotated[
-        int, typer.Option("--workers", metavar="N", min=0, help="Processes. Default: one per core.")
+        int,
+        typer.Option(
+            "--workers", metavar="N", min=0, max=MAX_WORKERS, help="Processes. Default: one per core."
+        ),
     ] = 0,
     folder: Annotated[
         Path | None,
@@ -78,6 +83,7 @@ def switching(
     from multiprocessing import active_children, get_context
 
     from kdvfs_sim.cli.console import print_json, say, steps, working
+    from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in
     from kdvfs_sim.gpu.catalogue import load_gpu
     from kdvfs_sim.report.switching_page import show_study, study_json
     from kdvfs_sim.report.switching_plot import require_plots
@@ -118,7 +124,8 @@ def switching(
     # spawned: forked workers would inherit the threads of compiled code
     pool = None
     if n_workers > 1:
-        pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+        pool = ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=end_with_parent)
+    let_interrupts_in()
     try:
         study = switching_study(
             scenes,
@@ -144,24 +151,6 @@ def switching(
         print_json(study_json(study))
     else:
         show_study(study)
-
-
-def _end_with_parent() -> None:
-    """In a worker: leave interrupts to the parent, and end when it has ended, however it did."""
-    import os
-    import signal
-    import threading
-    from multiprocessing import parent_process
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _iterations_from(text: str) -> list[int]:

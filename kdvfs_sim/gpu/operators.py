@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import polars as pl
 
+from kdvfs_sim.core.csv_table import Lines, read_csv_table
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES, Category
+from kdvfs_sim.core.parquet import read_foreign
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
 from kdvfs_sim.gpu.power import Floats, GpuPower, gpu_power
 
@@ -69,26 +71,46 @@ def read_operators(path: Path) -> tuple[OperatorReading, ...]:
 
     Raises InputError for a missing or unreadable file, a missing column, and values that are none.
     """
+    lines = Lines()
     try:
-        table = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        if path.suffix == ".parquet":
+            table = read_foreign(path)
+        else:
+            table, lines = read_csv_table(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
         raise InputError(f"{path}: has no column {missing[0]!r}; {', '.join(_COLUMNS)} are needed")
-    return tuple(
-        OperatorReading(
-            name=str(row["operator"]),
-            category=cast(Category, row["category"]),
-            time_s=float(row["time_s"]),
-            sm_mhz=float(row["sm_mhz"]),
-            power_w=float(row["power_w"]),
-            kernel=row.get("kernel") or "",
-            flops=row.get("flops"),
-            capped=bool(row.get("capped")),
-        )
-        for row in table.iter_rows(named=True)
-    )
+    readings = []
+    for number, row in enumerate(table.iter_rows(named=True)):
+        try:
+            readings.append(
+                OperatorReading(
+                    name=str(row["operator"]),
+                    category=cast(Category, row["category"]),
+                    time_s=_positive(row, "time_s"),
+                    sm_mhz=_positive(row, "sm_mhz"),
+                    power_w=_positive(row, "power_w"),
+                    kernel=row.get("kernel") or "",
+                    flops=row.get("flops"),
+                    capped=bool(row.get("capped")),
+                )
+            )
+        except InputError as error:
+            raise InputError(f"{path}: {lines.at(number)}, {error}") from None
+    return tuple(readings)
+
+
+def _positive(row: Mapping[str, Any], name: str) -> float:
+    """Raises InputError for what is no finite number above 0."""
+    try:
+        value = float(row[name])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (0 < value < math.inf):
+        raise InputError(f"column {name!r}: {row[name]!r} is not possible; a finite number above 0 is right")
+    return value
 
 
 def fit_operators(gpu: GpuFacts, readings: Sequence[OperatorReading], *, source: str) -> GpuFacts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +19,16 @@ import polars as pl
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
 from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.csv_table import Lines, read_csv_table
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.parquet import read_foreign, read_sealed, write_sealed
 from kdvfs_sim.core.version import __version__
 
 FORMAT: Final = "kdvfs-cost-table"
 SCHEMA_VERSION: Final = 1
 _METADATA_KEY: Final = "kdvfs"
+_MAX_MHZ: Final = 20_000
 _NUMBERS: Final = ("time_s", "duration_ns", "power_w", "energy_j", "idle_power_w")
 
 
@@ -35,25 +39,28 @@ def cost_table_from_rows(
     cap_w: float | None = None,
     assumed: tuple[str, ...] = (),
     source: str = "",
+    where: str = "",
+    lines: Lines | None = None,
 ) -> CostTable:
     """A cost table from the long form. Kernels and clocks keep the order of their first row.
 
     Optional columns: ``kind`` (number of the kernel kind, where names repeat), ``idle_power_w``
     and ``requestable`` (by clock pair), ``effective_sm_mhz`` and ``effective_mem_mhz``. Without an
-    idle power, idle gaps have a null energy. Raises InputError naming row, column and value.
+    idle power, idle gaps have a null energy. ``where`` and ``lines`` are for messages: the file, if it
+    is not ``source``, and the lines of the rows. Raises InputError naming row, column and value.
     """
-    where = source or "cost table"
-    time, power = _time_column(table, where), _power_column(table, where)
+    at = _Where(where or source or "cost table", lines or Lines())
+    time, power = _time_column(table, at), _power_column(table, at)
     rows = table.height
-    sm, mem = (_clock_column(table, name, where) for name in ("sm_mhz", "mem_mhz"))
+    sm, mem = (_clock_column(table, name, at) for name in ("sm_mhz", "mem_mhz"))
     pairs = [Clocks(s, m) for s, m in zip(sm, mem, strict=True)]
-    names = _column(table, "kernel", where).cast(pl.String).to_list()
-    keys: list[Any] = _column(table, "kind", where).to_list() if "kind" in table.columns else names
+    names = _column(table, "kernel", at).cast(pl.String).to_list()
+    keys: list[Any] = _column(table, "kind", at).to_list() if "kind" in table.columns else names
     row_of_kind = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     row_of_pair = {pair: i for i, pair in enumerate(dict.fromkeys(pairs))}
     if recorded not in row_of_pair:
         known = ", ".join(str(pair) for pair in list(row_of_pair)[:4])
-        raise InputError(f"{where}: has no row for the recorded clocks {recorded}; it begins with {known}")
+        raise InputError(f"{at}: has no row for the recorded clocks {recorded}; it begins with {known}")
     kinds = np.array([row_of_kind[key] for key in keys], dtype=np.int64)
     columns = np.array([row_of_pair[pair] for pair in pairs], dtype=np.int64)
     cells, counts = np.unique(kinds * len(row_of_pair) + columns, return_counts=True)
@@ -61,8 +68,8 @@ def cost_table_from_rows(
         kind, column = divmod(int(cells[counts > 1][0]), len(row_of_pair))
         twice = [i for i in range(rows) if kinds[i] == kind and columns[i] == column]
         raise InputError(
-            f"{where}: row {twice[1]} repeats row {twice[0]} ({names[twice[0]]} at {pairs[twice[0]]}); "
-            "one row for a kernel and a clock pair is right"
+            f"{at.row(twice[1])} repeats {at.lines.at(twice[0])} ({names[twice[0]]} at "
+            f"{pairs[twice[0]]}); one row for a kernel and a clock pair is right"
         )
     shape = (len(row_of_kind), len(row_of_pair))
     durations, powers = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -70,20 +77,18 @@ def cost_table_from_rows(
     effective = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy()
     if "effective_sm_mhz" in table.columns:
         resolved = zip(
-            *(_clock_column(table, f"effective_{name}", where) for name in ("sm_mhz", "mem_mhz")), strict=True
+            *(_clock_column(table, f"effective_{name}", at) for name in ("sm_mhz", "mem_mhz")), strict=True
         )
         for i, (s, m) in enumerate(resolved):
             if Clocks(s, m) not in row_of_pair:
-                raise InputError(
-                    f"{where}: row {i}: effective clocks {Clocks(s, m)} have no row of their own"
-                )
+                raise InputError(f"{at.row(i)}: effective clocks {Clocks(s, m)} have no row of their own")
             effective[kinds[i], columns[i]] = row_of_pair[Clocks(s, m)]
     idle = np.full(shape[1], np.nan)
     if "idle_power_w" in table.columns:
-        idle[columns] = _number_column(table, "idle_power_w", where)
+        idle[columns] = _number_column(table, "idle_power_w", at)
     requestable = np.ones(shape[1], dtype=np.bool_)
     if "requestable" in table.columns:
-        requestable[columns] = _column(table, "requestable", where).cast(pl.Boolean).to_numpy()
+        requestable[columns] = _column(table, "requestable", at).cast(pl.Boolean).to_numpy()
     return CostTable(
         kinds=tuple(names[keys.index(key)] for key in row_of_kind),
         clocks=tuple(row_of_pair),
@@ -110,22 +115,29 @@ def read_cost_table(path: Path, *, recorded: Clocks | None = None) -> CostTable:
         raise InputError(
             f"{path}: schema_version is {head.get('schema_version')!r}; this kdvfs reads {SCHEMA_VERSION}"
         )
+    lines = Lines()
     try:
         if path.suffix == ".parquet":
-            table = pl.read_parquet(path)
+            table = read_foreign(path)
         else:
-            table = pl.read_csv(path, comment_prefix="#", infer_schema_length=None)
+            table, lines = read_csv_table(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{path}: cannot be read as {path.suffix[1:]} ({_first_line(error)})") from None
+    # said with every result that leans on the table
+    taken = () if lines.ended else (f"the last line of {path.name}, which no line break ends, is whole",)
     if head is None:
-        return cost_table_from_rows(table, recorded=recorded or AUTO_CLOCKS, source=str(path))
+        return cost_table_from_rows(
+            table, recorded=recorded or AUTO_CLOCKS, assumed=taken, source=str(path), lines=lines
+        )
     try:
         costs = cost_table_from_rows(
             table,
             recorded=recorded or Clocks.parse(head["recorded"]),
             cap_w=head["cap_w"],
-            assumed=tuple(head["assumed"]),
+            assumed=(*head["assumed"], *taken),
             source=head["source"],
+            where=str(path),
+            lines=lines,
         )
         reference = head["recorded_effective"]
     except KeyError as error:
@@ -183,7 +195,7 @@ def write_cost_table(costs: CostTable, path: Path, *, fact_kind: npt.NDArray[np.
     )
     with atomic_write(path) as file:
         if path.suffix == ".parquet":
-            table.write_parquet(file, metadata={_METADATA_KEY: head})
+            write_sealed(table, file, {_METADATA_KEY: head})
         else:
             file.write(f"# {head}\n".encode())
             table.write_csv(file, quote_style="non_numeric")
@@ -195,15 +207,14 @@ def _head(path: Path) -> dict[str, Any] | None:
         raise InputError(f"{path}: a cost table is a .parquet or .csv file")
     try:
         if path.suffix == ".parquet":
-            text = pl.read_parquet_metadata(path).get(_METADATA_KEY, "")
+            sealed = read_sealed(path)
+            text = "" if sealed is None else sealed[0].get(_METADATA_KEY, "")
         else:
             with path.open("rb") as file:
                 first = file.readline().decode(errors="replace")
             text = first[1:] if first.startswith("#") else ""
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path}: is not Parquet ({_first_line(error)})") from None
     try:
         head = json.loads(text)
     except ValueError:
@@ -218,62 +229,76 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _column(table: pl.DataFrame, name: str, where: str) -> pl.Series:
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The place that a message begins with, and where a row of it is."""
+
+    text: str
+    lines: Lines
+
+    def __str__(self) -> str:
+        return self.text
+
+    def row(self, row: int) -> str:
+        return f"{self.text}: {self.lines.at(int(row))}"
+
+
+def _column(table: pl.DataFrame, name: str, where: _Where) -> pl.Series:
     if name not in table.columns:
         raise InputError(f"{where}: has no column {name!r}; its columns are {', '.join(table.columns)}")
     column = table[name]
     if column.null_count():
         row = column.is_null().arg_true()[0]
-        raise InputError(f"{where}: row {row}, column {name!r} is empty")
+        raise InputError(f"{where.row(row)}, column {name!r} is empty")
     return column
 
 
-def _number_column(table: pl.DataFrame, name: str, where: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _number_column(table: pl.DataFrame, name: str, where: _Where) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Numbers, NaN where empty."""
     column = table[name]
     numbers = column.cast(pl.Float64, strict=False)
     wrong = (numbers.is_null() & column.is_not_null()).arg_true()
     if wrong.len():
-        raise InputError(f"{where}: row {wrong[0]}, column {name!r}: {column[wrong[0]]!r} is not a number")
+        raise InputError(f"{where.row(wrong[0])}, column {name!r}: {column[wrong[0]]!r} is not a number")
     values = numbers.fill_null(math.nan).to_numpy()
     bad = np.flatnonzero(
         (values < 0) | np.isinf(values) | ((values == 0) & (name in ("time_s", "duration_ns")))
     )
     if bad.size:
-        raise InputError(f"{where}: row {bad[0]}, column {name!r}: {values[bad[0]]} is not possible")
+        raise InputError(f"{where.row(bad[0])}, column {name!r}: {values[bad[0]]} is not possible")
     return values
 
 
-def _time_column(table: pl.DataFrame, where: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _time_column(table: pl.DataFrame, where: _Where) -> np.ndarray[Any, np.dtype[np.float64]]:
     if "duration_ns" in table.columns:
         return _number_column(table, "duration_ns", where)
     _need(table, "time_s", where)
     return _number_column(table, "time_s", where) * 1e9
 
 
-def _power_column(table: pl.DataFrame, where: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _power_column(table: pl.DataFrame, where: _Where) -> np.ndarray[Any, np.dtype[np.float64]]:
     if "power_w" in table.columns:
         return _number_column(table, "power_w", where)
     _need(table, "energy_j", where)
     return _number_column(table, "energy_j", where) / (_time_column(table, where) * 1e-9)
 
 
-def _need(table: pl.DataFrame, name: str, where: str) -> None:
+def _need(table: pl.DataFrame, name: str, where: _Where) -> None:
     if name not in table.columns:
         other = {"time_s": "time_s or duration_ns", "energy_j": "power_w or energy_j"}[name]
         raise InputError(f"{where}: has no column {other}; its columns are {', '.join(table.columns)}")
 
 
-def _clock_column(table: pl.DataFrame, name: str, where: str) -> list[ClockMhz]:
+def _clock_column(table: pl.DataFrame, name: str, where: _Where) -> list[ClockMhz]:
     clocks: list[ClockMhz] = []
     for i, value in enumerate(_column(table, name, where).to_list()):
         text = str(value).strip().lower()
         if text == "auto":
             clocks.append(AUTO)
-        elif text.removesuffix(".0").isdigit() and int(float(text)) > 0:
+        elif text.removesuffix(".0").isdigit() and 0 < int(float(text)) <= _MAX_MHZ:
             clocks.append(int(float(text)))
         else:
-            raise InputError(f"{where}: row {i}, column {name!r}: {value!r} is neither whole MHz nor auto")
+            raise InputError(f"{where.row(i)}, column {name!r}: {value!r} is neither whole MHz nor auto")
     return clocks
 
 

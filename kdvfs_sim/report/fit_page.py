@@ -12,12 +12,15 @@ from rich.table import Table
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu, fit_sweep, planning_clocks
 from kdvfs_sim.gpu.fit.halves import Held, held_out, split_repeats
+from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, n_parameters, why_assumed
 from kdvfs_sim.gpu.fit.plan import Choice, Goal, Suggestion, choose, suggest
+from kdvfs_sim.gpu.fit.power_fit import PowerFit
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
 from kdvfs_sim.report.page import wide_console
 
 _NAME: Final = 60
 _ROWS: Final = 40
+_UNKNOWN: Final = "error unknown, no kernel was read at more clock pairs than the form has coefficients"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ def fit_page(
 
 
 def _errors(form: str, errors: ErrorSummary) -> dict[str, Any]:
-    return {"form": form, **asdict(errors)}
+    return {"form": form, **asdict(errors), "reason": "" if errors.n_readings else _UNKNOWN}
 
 
 def _kernel(fit: SweepFit, k: int) -> dict[str, Any]:
@@ -116,15 +119,29 @@ def _kernel(fit: SweepFit, k: int) -> dict[str, Any]:
         base = fit.readings.baseline
         sm_s = fit.latency.sm_s_mhz[k] / fit.readings.sm_mhz[base]
         memory_s = fit.latency.memory_s_mhz[k] / fit.readings.mem_mhz[base]
-        row["time"] = asdict(summarize(fit.latency.log_residual[k]))
+        assumed = why_assumed(fit.readings, fit.latency.form)[k]
+        row |= _residuals("time", fit.latency, k, n_parameters(fit.latency.form))
         row["compute_share"] = float(sm_s / max(sm_s + memory_s, 1e-300))
         row["fixed_s"] = float(fit.latency.fixed_s[k])
-        row["time_margin_pct"] = 100.0 * (float(fit.latency.margin("p95")[k]) - 1.0)
+        row["compute_share_kind"] = "assumed" if assumed else "measured"
+        row["compute_share_reason"] = assumed
     if fit.power is not None and row["kernel"] in fit.power.kernels:
         of_power = fit.power.kernels.index(row["kernel"])
-        row["power"] = asdict(summarize(fit.power.log_residual[of_power]))
-        row["power_margin_pct"] = 100.0 * (float(fit.power.margin("p95")[of_power]) - 1.0)
+        row |= _residuals("power", fit.power, of_power, fit.power.n_parameters)
     return row
+
+
+def _residuals(name: str, fit: LatencyFit | PowerFit, k: int, n_coefficients: int) -> dict[str, Any]:
+    """Error and margin of one kernel; null, with the reason, where the fit goes through its readings."""
+    if fit.determined[k]:
+        return {
+            name: asdict(summarize(fit.log_residual[k])),
+            f"{name}_margin_pct": 100.0 * (float(fit.margin("p95")[k]) - 1.0),
+            f"{name}_reason": "",
+        }
+    n = int((~np.isnan(fit.log_residual[k])).sum())
+    reason = f"{n_coefficients} coefficients fit {n} clock {'pair' if n == 1 else 'pairs'} whatever they are"
+    return {name: None, f"{name}_margin_pct": None, f"{name}_reason": reason}
 
 
 def _kernel_table(fit: SweepFit) -> Table:
@@ -136,7 +153,7 @@ def _kernel_table(fit: SweepFit) -> Table:
     for k in range(min(fit.readings.n_kernels, _ROWS)):
         row = _kernel(fit, k)
         cells = [row["kernel"][:_NAME], row["category"], str(row["n_clocks"])]
-        cells += [*_pair(row.get("time")), f"{row['compute_share']:.2f}" if "time" in row else ""]
+        cells += [*_pair(row.get("time")), f"{row['compute_share']:.2f}" if "compute_share" in row else ""]
         grid.add_row(*cells, *_pair(row.get("power")))
     if fit.readings.n_kernels > _ROWS:
         grid.add_row(f"... and {fit.readings.n_kernels - _ROWS} more (--json has all)")
@@ -150,13 +167,19 @@ def _pair(errors: dict[str, Any] | None) -> list[str]:
 def _summary(fit: SweepFit) -> list[str]:
     lines = []
     if fit.latency is not None:
+        known = fit.latency.determined.any()
         late = 100.0 * float(np.median(fit.latency.margin("p95")) - 1.0)
-        lines.append(
-            f"time, {fit.latency.form.name}: error {fit.latency.errors} % (median/p95), "
-            f"margin p95 {late:.1f} %"
-        )
+        said = f"error {fit.latency.errors} % (median/p95), margin p95 {late:.1f} %" if known else _UNKNOWN
+        lines.append(f"time, {fit.latency.form.name}: {said}")
+        reasons = why_assumed(fit.readings, fit.latency.form)
+        for reason in dict.fromkeys(filter(None, reasons)):
+            n = reasons.count(reason)
+            kernels = f"{n} of {len(reasons)} kernels" if n < len(reasons) else "all kernels"
+            lines.append(f"compute share assumed, not measured, of {kernels}: {reason}")
     if fit.power is not None:
-        lines.append(f"power, {fit.power.form.name}: error {fit.power.errors} % (median/p95)")
+        known = fit.power.determined.any()
+        said = f"error {fit.power.errors} % (median/p95)" if known else _UNKNOWN
+        lines.append(f"power, {fit.power.form.name}: {said}")
         voltage = fit.power.voltage
         if voltage is not None and voltage.identifiable:
             low, high = voltage.knee_range_mhz

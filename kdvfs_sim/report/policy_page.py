@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -11,6 +12,8 @@ from kdvfs_sim.core.units import format_duration
 from kdvfs_sim.report.page import wide_console
 from kdvfs_sim.study.equal_slack import EqualSlack, PolicyRow
 from kdvfs_sim.study.sentence import closing_sentence
+
+STATUS_WIDTH: Final = 31  # the table is then about 130 wide; --json has all
 
 
 def policies_json(table: EqualSlack, settings: dict[str, Any]) -> dict[str, Any]:
@@ -43,25 +46,43 @@ def show_policies(table: EqualSlack) -> None:
         f"AUTO: {format_duration(base.time_s * 1e9)}, {base.energy_j:.4g} J, {base.mean_power_w:.0f} W. "
         f"Budget: {table.budget}. Percentages against AUTO; negative energy is saved."
     )
-    grid = Table(box=None, pad_edge=False, header_style="bold")
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     grid.add_column("protocol")
     grid.add_column("policy")
     for heading in ("time %", "energy %", "energy % range", "dynamic", "switches", "at best %", "gap %"):
         grid.add_column(heading, justify="right", no_wrap=True)
-    grid.add_column("status")
+    grid.add_column("status", max_width=STATUS_WIDTH)
     last = ""
     for row in table.rows:
         if row.protocol != last:
             grid.add_section()
         # what holds for the whole table is noted below it, once
         said_below = any(row.reason and flag.endswith(row.reason) for flag in table.flags)
-        reason = "" if said_below else row.reason.partition("; at the ")[0]
+        reason = "" if said_below else same_as(row, table.rows) or row.reason.partition("; at the ")[0]
         grid.add_row(*_cells(row, row.protocol if row.protocol != last else "", reason))
         last = row.protocol
     console.print(grid)
     for line in notes(table):
         console.print(line, style="dim")
     console.print(closing_sentence(table), soft_wrap=True)
+
+
+def same_as(row: PolicyRow, rows: Sequence[PolicyRow]) -> str:
+    """In words, the baseline of the same protocol whose schedule, or mix, this row's is; "" for none."""
+    if row.is_baseline and row.name != "pass":
+        return ""
+    for other in rows:
+        alike = other.protocol == row.protocol and other.name in ("static", "static-mix")
+        if alike and _answer(row) and _answer(other) == _answer(row):
+            return f"switching does not pay, as {other.name}"
+    return ""
+
+
+def _answer(row: PolicyRow) -> tuple[object, ...]:
+    found = row.solution
+    if found is None or found.schedule is None:
+        return ()
+    return found.schedule, found.alternate, round(found.share, 9)
 
 
 def notes(table: EqualSlack) -> list[str]:

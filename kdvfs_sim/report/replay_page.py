@@ -50,7 +50,8 @@ def schedule_notes(about: dict[str, Any], source: str, gpu: str | None) -> list[
     share = about.get("share_of_iterations")
     if isinstance(share, float):
         notes.append(
-            f"this schedule is for {share:.1%} of the iterations of a mix; the other file has the rest"
+            f"this schedule is for {share:.1%} of the iterations of a mix; the other file has the rest: time "
+            "and energy of the mix are the means of both replays, weighted by these shares"
         )
     made_for = about.get("trace")
     if isinstance(made_for, str) and Path(made_for).name != Path(source).name:

@@ -24,9 +24,13 @@ def summary_lines(trace: Trace) -> Iterator[str]:
     s = summary(trace)
     yield f"{trace.source or 'trace'} ({s.format}), GPU {trace.device_name or 'not named'}"
     yield (
-        f"{_count(s.n_kernels, 'kernel')} of {_count(s.n_names, 'name')} in {_count(s.n_kinds, 'kind')} on "
+        f"{_count(s.n_kernels, 'kernel')} of {_count(s.n_names, 'name')} on "
         f"{_count(s.n_kernel_streams, 'stream')}, {_count(s.n_memcpy, 'copy', 'copies')}, "
         f"{_count(s.n_memset, 'memory set')}"
+    )
+    yield (
+        f"with copies and memory sets: {_count(s.n_launches, 'operation')} of {_count(s.n_kinds, 'kind')} on "
+        f"{_count(s.n_streams, 'stream')}"
     )
     share = s.busy_union_ns / s.kernel_span_ns if s.kernel_span_ns else 0.0
     yield (
@@ -36,7 +40,10 @@ def summary_lines(trace: Trace) -> Iterator[str]:
     if not s.complete:
         yield "kernels are known to be missing: totals are lower bounds"
     if trace.cross_stream_unknown:
-        yield "several streams and no synchronization records: dependencies between streams are unknown"
+        yield (
+            f"{_count(s.n_streams, 'stream')} and no synchronization records: dependencies between streams "
+            "are unknown"
+        )
     for label, counts in (("repaired", s.repairs), ("left out", s.quarantined)):
         for reason, count in counts.items():
             yield f"{label}: {count} x {reason}"

@@ -15,16 +15,15 @@ from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
 from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import pass_plan, solve
-from kdvfs_sim.study.plans import COMMON, Budget, Plan
+from kdvfs_sim.study.mixes import without_noise
+from kdvfs_sim.study.plans import BASELINES, COMMON, SURE, Budget, Plan
 from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit, static
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 from kdvfs_sim.study.uncertainty import Luck, scattered, sure_plan
 
 Corner = tuple[Level, Level]  # of the model's assumptions, and of the switching latency
 NOMINAL: Final[Corner] = ("nominal", "nominal")
-SURE: Final = "launch sure"
 MOSTLY_BUSY: Final = 0.5
-BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock", "pass")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +209,9 @@ class _Comparison:
 
     def policy(self, plan: Plan, protocol: SwitchProtocol) -> PolicyRow:
         """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
-        return self._row(plan.name, plan, protocol, solve(self._problem(plan, protocol), seed=self.seed))
+        problem = self._problem(plan, protocol)
+        solution = without_noise(problem, solve(problem, seed=self.seed))
+        return self._row(plan.name, plan, protocol, solution)
 
     def sure(self, confidence: float, protocol: SwitchProtocol) -> PolicyRow:
         """A plan per launch that keeps its time budget with a probability; metrics at the median latency."""

@@ -57,13 +57,26 @@ PLANS: Final = (
 COMMON: Final = tuple(plan for plan in PLANS if plan.name in ("kind", "launch local", "launch"))
 
 
+# always in the table, whatever else is asked for
+BASELINES: Final = ("static", "static-mix", "power-limit", "power-limit and lock", "pass")
+SURE: Final = "launch sure"
+
+
 def plans_from(text: str) -> tuple[Plan, ...]:
-    """``common``, ``all``, or names of PLANS separated by commas. Raises UsageError."""
+    """``common``, ``all``, or names in the table separated by commas; what is there anyway adds nothing.
+
+    Raises UsageError.
+    """
     if text in ("common", "all"):
         return COMMON if text == "common" else PLANS
     by_name = {plan.name: plan for plan in PLANS}
-    names = [name.strip() for name in text.split(",")]
+    names = dict.fromkeys(name.strip() for name in text.split(","))
     for name in names:
-        if name not in by_name:
-            raise UsageError(f"--policy {name!r}: one of common, all, {', '.join(by_name)} is right")
-    return tuple(by_name[name] for name in names)
+        if name == SURE:
+            raise UsageError(f"--policy {name!r}: it comes with --confidence PCT")
+        if name not in by_name and name not in ("auto", *BASELINES):
+            raise UsageError(
+                f"--policy {name!r}: one of common, all, {', '.join(by_name)} is right; always there are "
+                f"auto, {', '.join(BASELINES)}"
+            )
+    return tuple(by_name[name] for name in names if name in by_name)

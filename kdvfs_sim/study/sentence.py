@@ -19,7 +19,15 @@ def closing_sentence(table: EqualSlack) -> str:
     charged = _best(row for row in table.rows if row.protocol not in ("free", "any") and not row.is_baseline)
     parts = [_compare(row, table) for row in (free, charged) if row is not None]
     if not parts:
-        return f"No policy keeps the budget. {NOT_VALIDATED}"
+        baseline = _best(row for row in table.rows if row.is_baseline)
+        if baseline is not None and all(row.is_baseline or row.name == "auto" for row in table.rows):
+            assert baseline.energy_pct is not None
+            parts = [
+                f"Of the baselines, all that was asked for, {baseline.name} ({baseline.protocol}) saves "
+                f"most: {-baseline.energy_pct:.2f} % of AUTO's energy at {baseline.time_pct:+.2f} % time."
+            ]
+        else:
+            parts = ["No policy keeps the budget."]
     return " ".join([*parts, NOT_VALIDATED])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
@@ -36,9 +37,9 @@ BATCHES_PER_WORKER: Final = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """What a change costs. ``gpu`` None: the same for every pair; else as the catalogue's entry says at
-    ``level``, with ``host_call_ns`` in place of its own where given. ``switching_ns`` is that of an SM clock
-    change, for the axis. A GPU with one memory clock has nothing to say of memory changes: on a workload
-    that has them they are taken to cost what SM clock changes cost."""
+    ``level``. ``host_call_ns``, where given, is that of one call instead: a change of both clocks is two.
+    ``switching_ns`` is that of an SM clock change, for the axis. A GPU with one memory clock has nothing to
+    say of memory changes: on a workload that has them they are taken to cost what SM clock changes cost."""
 
     name: str
     switching_ns: int
@@ -54,23 +55,30 @@ class Scenario:
     def table(self, clocks: Sequence[Clocks]) -> SwitchTable:
         """Costs between all pairs of clocks."""
         if self.gpu is None:
-            return SwitchTable.uniform(
-                len(clocks), host_call_ns=self.host_call_ns or 0, switching_ns=self.switching_ns
-            )
-        model = switching_model(self.gpu, self.level)
-        if len(self.gpu.memory) == 1 and len({pair.mem_mhz for pair in clocks} - {AUTO}) > 1:
-            model = replace(model, memory=model.sm)
-        table = tabulate(model, clocks)
+            table = SwitchTable.uniform(len(clocks), host_call_ns=0, switching_ns=self.switching_ns)
+        else:
+            model = switching_model(self.gpu, self.level)
+            if len(self.gpu.memory) == 1 and len({pair.mem_mhz for pair in clocks} - {AUTO}) > 1:
+                model = replace(model, memory=model.sm)
+            table = tabulate(model, clocks)
         if self.host_call_ns is None:
             return table
-        n_calls = np.sign(table.host_call_ns)
         return SwitchTable(
-            host_call_ns=n_calls * self.host_call_ns,
+            host_call_ns=_n_calls(clocks) * self.host_call_ns,
             switching_ns=table.switching_ns,
             stall_ns=table.stall_ns,
             extra_energy_j=table.extra_energy_j,
             assumed=table.assumed,
         )
+
+
+def _n_calls(clocks: Sequence[Clocks]) -> npt.NDArray[np.int64]:
+    """(n, n): calls that a change takes, one for each domain whose clock it changes."""
+    domains = ([str(pair.sm_mhz) for pair in clocks], [str(pair.mem_mhz) for pair in clocks])
+    calls = np.zeros((len(clocks), len(clocks)), dtype=np.int64)
+    for names in map(np.array, domains):
+        calls += names[:, None] != names[None, :]
+    return calls
 
 
 HARDWARE_FLOOR: Final = Scenario(name="hardware floor (the H200's own clock moves)", switching_ns=100_000)

@@ -13,6 +13,8 @@ except ImportError:
         "kdvfs_sim.testing and kdvfs check need hypothesis: pip install 'kdvfs-sim[testing]'"
     ) from None
 
+from kdvfs_sim.testing.apart import Tried as Tried
+from kdvfs_sim.testing.apart import check_apart as check_apart
 from kdvfs_sim.testing.law import Broken as Broken
 from kdvfs_sim.testing.law import Kind as Kind
 from kdvfs_sim.testing.law import Law as Law

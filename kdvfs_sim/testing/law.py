@@ -8,6 +8,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 from hypothesis import strategies as st
 
+from kdvfs_sim.core.objects import theirs
+
 Kind: TypeAlias = Literal[
     "optimizer", "search", "latency", "power", "switching", "reader", "evaluator", "device"
 ]
@@ -101,7 +103,9 @@ def ask(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the plug-in; whatever it raises becomes Raised."""
     try:
         return function(*args, **kwargs)
-    except Exception as error:
+    except BaseException as error:
+        if not theirs(error):
+            raise
         raise Raised(getattr(function, "__qualname__", repr(function)), error) from error
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from kdvfs_sim.core.errors import PluginError, UsageError
+from kdvfs_sim.core.objects import load_object, theirs, words
 from kdvfs_sim.testing.law import KINDS, Kind
 from kdvfs_sim.trace.recordings import find_shipped
 
@@ -26,6 +23,14 @@ _METHODS: Final[dict[str, Kind]] = {
 }
 # made anew for every case, from a problem or a program
 _MADE: Final = ("search", "evaluator")
+# what the others are called by; a device may be what opens one
+_NEEDED: Final[dict[Kind, tuple[str, ...]]] = {
+    "optimizer": ("solve",),
+    "latency": ("duration_ns",),
+    "power": ("busy_power_w", "idle_power_w"),
+    "switching": ("switch",),
+    "reader": ("can_read", "read"),
+}
 
 
 def load(name: str) -> Any:
@@ -37,45 +42,12 @@ def load(name: str) -> Any:
     if separator and (not place or (place.startswith(".") and not place.endswith(".py"))):
         raise UsageError(f"{name!r}: write module:Object or file.py:Object")
     if not separator or not attribute.replace(".", "").isidentifier():
-        if Path(name).exists() or find_shipped(name):
+        if name and (Path(name).exists() or find_shipped(name)):
             if name.endswith(".py"):
                 raise UsageError(f"{name!r}: name the object in it, as {name}:NAME")
             raise UsageError(f"{name!r} is a recording, not a plug-in; did you mean kdvfs inspect {name}?")
         raise UsageError(f"{name!r}: write module:Object or file.py:Object")
-    module = _module(place)
-    found: Any = module
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            public = [key for key in vars(module) if not key.startswith("_")]
-            raise UsageError(f"{place} has no {attribute!r}; it has: {', '.join(public)}")
-        found = getattr(found, part)
-    return found
-
-
-def _module(place: str) -> ModuleType:
-    path = Path(place)
-    try:
-        if path.suffix == ".py":
-            if not path.is_file():
-                raise UsageError(f"{place}: no such file")
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules.setdefault(path.stem, module)
-            sys.path.insert(0, str(path.parent.resolve()))
-            spec.loader.exec_module(module)
-            return module
-        sys.path.insert(0, str(Path.cwd()))
-        return importlib.import_module(place)
-    except UsageError:
-        raise
-    except ModuleNotFoundError as error:
-        if error.name is not None and (place == error.name or place.startswith(f"{error.name}.")):
-            raise UsageError(f"no module {place!r} here or among the installed packages") from None
-        raise PluginError(f"{place}: cannot be imported: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"{place}: cannot be imported: {type(error).__name__}: {error}") from error
+    return load_object(place, attribute)
 
 
 def kinds_of(plugin: Any, wanted: str | None = None) -> tuple[Kind, ...]:
@@ -95,15 +67,44 @@ def kinds_of(plugin: Any, wanted: str | None = None) -> tuple[Kind, ...]:
     return found
 
 
-def made(plugin: Any, kind: Kind) -> tuple[Any, bool]:
+def made(plugin: Any, kind: Kind, said: bool = False) -> tuple[Any, bool]:
     """The plug-in as its laws want it, and whether it was called for that: a class is made an object, except
-    where an object is made for every case. Raises PluginError if making it fails."""
-    if not isinstance(plugin, type) or kind in _MADE:
-        return plugin, False
+    where an object is made for every case.
+
+    Raises PluginError if making it fails, or if it lacks a method of its kind: UsageError if it was only
+    ``said`` to be of that kind.
+    """
+    called = isinstance(plugin, type) and kind not in _MADE
+    subject = plugin
     try:
-        return plugin(), True
-    except (Exception, SystemExit) as error:
+        subject = plugin() if called else plugin
+    except BaseException as error:
+        if not theirs(error):
+            raise
         raise PluginError(
-            f"{plugin.__name__}() failed: {type(error).__name__}: {error}; name an object or a class "
-            "that needs no arguments"
+            f"{plugin.__name__}() failed: {words(error)}; name an object or a class that needs no arguments"
         ) from error
+    problem = _lacking(subject, kind)
+    if problem:
+        name = getattr(plugin, "__name__", repr(plugin))
+        raise (UsageError if said else PluginError)(f"{name} is no {kind}: {problem}")
+    return subject, called
+
+
+def _lacking(subject: Any, kind: Kind) -> str:
+    """What an object lacks to be of a kind, and what would be right; "" for nothing."""
+    needed = _NEEDED.get(kind, ())
+    for name in needed:
+        if not callable(getattr(subject, name, None)):
+            return f"it has no {name}(); a plug-in of this kind has {' and '.join(f'{n}()' for n in needed)}"
+    if needed or callable(subject) or (kind == "device" and hasattr(subject, "observed_clocks")):
+        return ""
+    return "it cannot be called; name the class, or a function that makes one"
+
+
+def setup_lines(plugin: str, called: bool) -> list[str]:
+    """The lines that make ``plugin`` in a counterexample's code."""
+    place, _, attribute = plugin.rpartition(":")
+    module = Path(place).stem if place.endswith(".py") else place
+    first = attribute.partition(".")[0]
+    return [f"from {module} import {first}", f"plugin = {attribute}{'()' if called else ''}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeAlias
 import hypothesis
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.errors import Flaky, Unsatisfiable
+from hypothesis.strategies import nothing
 
+from kdvfs_sim.core.objects import theirs, words
 from kdvfs_sim.testing.law import Broken, Kind, Law, NoCase, Raised, laws_of
 from kdvfs_sim.testing.notation import as_code
 
@@ -70,8 +72,15 @@ def run_law(
     given up.
     """
     began = time.perf_counter()
-    n_tried, n_judged, silent, failure = 0, 0, "", None
+    n_tried, n_judged, silent = 0, 0, ""
+    failure: tuple[str, Any] | None = None
     n_examples = 1 if law.once else n_examples
+    try:
+        cases = law.cases(plugin)
+    except BaseException as error:
+        if not theirs(error):
+            raise
+        failure, cases = (f"asked what it may be tried on, it raised {words(error)}", None), nothing()
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -84,7 +93,7 @@ def run_law(
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    @hypothesis.given(case=law.cases(plugin))
+    @hypothesis.given(case=cases)
     def trial(case: Any) -> None:
         nonlocal n_tried, n_judged, silent, failure
         n_tried += 1
@@ -97,20 +106,21 @@ def run_law(
             raise
         except NoCase:
             hypothesis.reject()
-        except (Exception, SystemExit) as error:
-            silent = str(error) if isinstance(error, Raised) else f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            if not theirs(error):
+                raise
+            silent = str(error) if isinstance(error, Raised) else words(error)
             hypothesis.reject()
         n_judged += 1
 
-    with contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stdout(sys.stderr):
         try:
             trial()
         except Broken:
             pass
         except Flaky:
             # what broke the law did not do so again: a plug-in that is not repeatable, which is what it broke
-            if failure is None:
-                raise
+            silent = "the same case came out otherwise when tried again"
         except (_Silent, Unsatisfiable):
             silent = silent or "no case met the law's conditions"
     outcome: Outcome = "held" if n_judged else "not judged"

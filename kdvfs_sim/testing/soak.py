@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, TypeAlias
@@ -113,7 +114,7 @@ def soak(
     tallies = {task: Tally() for task in tasks(also)}
     said = began
     with ProcessPoolExecutor(n_processes, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running: set[Future[tuple[Task, int, float, str, bool]]] = set()
+        running: dict[Future[tuple[Task, int, float, str, bool]], tuple[Task, int, int]] = {}
         while True:
             elapsed = time.monotonic() - began
             n_cases = sum(tally.n_cases for tally in tallies.values())
@@ -124,11 +125,20 @@ def soak(
                     tally.running = True
                     rate = tally.n_cases / tally.time_s if tally.time_s else FIRST_ROUND / ROUND_S
                     n = max(FIRST_ROUND, int(min(ROUND_S, max(0.5, seconds - elapsed)) * rate))
-                    running.add(pool.submit(round_of, task, n, seed + tally.n_rounds))
+                    round_seed = seed + tally.n_rounds
+                    running[pool.submit(round_of, task, n, round_seed)] = (task, n, round_seed)
             if not running:
                 return tallies
-            finished, running = wait(running, timeout=5.0, return_when=FIRST_COMPLETED)
+            finished = wait(running, timeout=5.0, return_when=FIRST_COMPLETED).done
+            if any(isinstance(future.exception(), BrokenProcessPool) for future in finished):
+                for (name, kind, law), n, round_seed in running.values():
+                    tallies[name, kind, law].reports.append(
+                        f"{name}: {law}: a process ended in this or another of {len(running)} rounds; "
+                        f"judge it alone: {n} examples, seed {round_seed}"
+                    )
+                return tallies
             for future in finished:
+                del running[future]
                 task, n_judged, took_s, text, no_more = future.result()
                 tally = tallies[task]
                 tally.running, tally.done = False, tally.done or no_more

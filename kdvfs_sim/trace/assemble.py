@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from kdvfs_sim.core.errors import TraceFormatError
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.trace.table import HOST_SCHEMA, OPS_SCHEMA, RANGES_SCHEMA, WAITS_SCHEMA, Trace
 
+MAX_SPAN_NS: Final = 10**17  # three years; sums of such times still fit 64 bits
 _OPS_DEFAULTS = {"host": None, "pass": -1, "iteration": -1}
 
 
@@ -30,7 +31,8 @@ def assemble(
     ``ops``, ``host``, ``waits`` and ``ranges`` map the columns of their schemas to equally long sequences;
     ``host`` of ops, ``awaits`` of host and both columns of waits count rows as given here. Columns of ops
     that are missing are null or -1. ``zero_unix_ns`` is the Unix time of the recording's 0 ns, where known.
-    Other ``fields`` go to Trace as they are. Raises TraceFormatError if there is no operation.
+    Other ``fields`` go to Trace as they are. Raises TraceFormatError if there is no operation, and
+    for a recording longer than MAX_SPAN_NS.
     """
     ops_table = _table(_OPS_DEFAULTS | dict(ops), OPS_SCHEMA)
     host_table = _table(host or {}, HOST_SCHEMA)
@@ -40,6 +42,13 @@ def assemble(
     host_table, host_row = _sort(host_table, "start_ns")
     waits_table = _table(waits or {}, WAITS_SCHEMA)
     origin_ns = int(ops_table["start_ns"][0])
+    ends = ops_table.select(pl.col("start_ns").cast(pl.Float64) + pl.col("duration_ns")).to_series()
+    span_ns = float(ends.max()) - origin_ns  # type: ignore[arg-type]
+    if span_ns > MAX_SPAN_NS:
+        raise TraceFormatError(
+            source,
+            f"spans {span_ns * 1e-9:.3g} s; at most {MAX_SPAN_NS * 1e-9:.3g} s is right (another unit?)",
+        )
     return Trace(
         source=source,
         kinds=tuple(kinds),

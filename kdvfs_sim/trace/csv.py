@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from kdvfs_sim.trace.categories import category_of
 from kdvfs_sim.trace.table import PASSES, Trace
 
 REQUIRED: Final = ("name", "start_ns", "duration_ns")
+_UNENDED: Final = "the last line taken as whole, without the line break that a file not cut would end in"
 _SIZES: Final = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})")
 
 
@@ -48,14 +50,22 @@ class CsvReader:
             ops["duration_ns"].append(duration_ns)
             for column, default in (("device", 0), ("stream", 0), ("pass", -1)):
                 ops[column].append(row.get(column, default))
+        repairs = {} if _ends_in_a_line_break(path) else {_UNENDED: 1}
         lanes = set(zip(ops["device"], ops["stream"], strict=True))
         return assemble(
             source=str(path),
             format=self.format_name,
             kinds=tuple(kinds),
             ops=ops,
+            repairs=repairs,
             cross_stream_unknown=len(lanes) > len(set(ops["device"])),
         )
+
+
+def _ends_in_a_line_break(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() in (b"\n", b"\r")
 
 
 def _kind(row: Mapping[str, Any]) -> KernelKind:
@@ -73,7 +83,7 @@ def _kind(row: Mapping[str, Any]) -> KernelKind:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows as checked values; empty cells are left out. Raises TraceFormatError naming row and column."""
+    """Rows as checked values; empty cells are left out. Raises TraceFormatError naming line and column."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, strict=True)
         try:
@@ -85,12 +95,12 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
             for cells in reader:
                 if not cells:
                     continue
-                where = f"{path}: row {reader.line_num}"
+                where = f"{path}: line {reader.line_num}"
                 if len(cells) != len(header):
                     raise TraceFormatError(where, f"has {len(cells)} cells; the header names {len(header)}")
                 yield _checked(where, dict(zip(header, map(str.strip, cells), strict=True)))
         except (csv.Error, UnicodeDecodeError) as error:
-            raise TraceFormatError(f"{path}: row {reader.line_num}", f"is not CSV text ({error})") from None
+            raise TraceFormatError(f"{path}: line {reader.line_num}", f"is not CSV text ({error})") from None
 
 
 def _checked(where: str, row: Mapping[str, str]) -> dict[str, Any]:

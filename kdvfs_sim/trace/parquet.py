@@ -24,6 +24,7 @@ from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, TraceFormatError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
 from kdvfs_sim.core.kinds import KernelKind
+from kdvfs_sim.core.parquet import read_sealed, write_sealed
 from kdvfs_sim.core.version import __version__
 from kdvfs_sim.trace.table import HOST_SCHEMA, OPS_SCHEMA, RANGES_SCHEMA, WAITS_SCHEMA, Trace
 
@@ -76,14 +77,15 @@ def write_parquet(trace: Trace, path: Path) -> None:
         how="diagonal",
     )
     with atomic_write(path) as file:
-        long.write_parquet(file, metadata={_KEY: msgspec.json.encode(_header(trace)).decode()})
+        write_sealed(long, file, {_KEY: msgspec.json.encode(_header(trace)).decode()})
 
 
 def read_parquet(path: Path) -> Trace:
     """Read back what ``write_parquet`` wrote. Raises TraceFormatError for anything else."""
-    text = _header_text(path)
-    if text is None:
+    ours = _header_and_content(path)
+    if ours is None:
         raise TraceFormatError(str(path), "a Parquet file, but not a trace written by kdvfs")
+    text, content = ours
     try:
         found = msgspec.json.decode(text, type=_Version)
         if found.schema != SCHEMA_VERSION:
@@ -93,7 +95,7 @@ def read_parquet(path: Path) -> Trace:
                 f"this is kdvfs {__version__}, which reads schema {SCHEMA_VERSION}",
             )
         header = msgspec.json.decode(text, type=_Header)
-        long = pl.read_parquet(path)
+        long = pl.read_parquet(content)
         tables = {
             name: long.filter(table=name).select(
                 pl.col(column).cast(dtype) for column, dtype in schema.items()
@@ -125,7 +127,7 @@ def read_parquet(path: Path) -> Trace:
 def is_kdvfs_parquet(path: Path) -> bool:
     """Whether the file says that kdvfs wrote it."""
     try:
-        return _header_text(path) is not None
+        return _header_and_content(path) is not None
     except TraceFormatError:
         return False
 
@@ -191,11 +193,14 @@ def _kind(row: Mapping[str, Any]) -> KernelKind:
     return KernelKind(**{**row, "grid": grid, "block": block})
 
 
-def _header_text(path: Path) -> str | None:
+def _header_and_content(path: Path) -> tuple[str, bytes] | None:
     try:
-        return pl.read_parquet_metadata(path).get(_KEY)
-    except _DAMAGE as error:
-        raise TraceFormatError(str(path), f"not a readable Parquet file ({_one_line(error)})") from None
+        sealed = read_sealed(path)
+    except InputError as error:
+        raise TraceFormatError(str(path), str(error).removeprefix(f"{path}: ")) from None
+    if sealed is None or _KEY not in sealed[0]:
+        return None
+    return sealed[0][_KEY], sealed[1]
 
 
 def _one_line(error: BaseException) -> str:

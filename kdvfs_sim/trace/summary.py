@@ -15,7 +15,8 @@ class TraceSummary:
     """Totals of a trace. Spans run from the first start to the last end; 0 where there is no kernel.
 
     ``n_launches`` counts GPU operations: kernels, copies and memory sets. ``n_names`` counts names of
-    kernels, ``n_kernel_streams`` pairs of device and stream that run kernels. ``busy_ns`` sums the durations
+    kernels, ``n_kinds`` kinds of any operation, ``n_streams`` pairs of device and stream that run any, and
+    ``n_kernel_streams`` those that run kernels. ``busy_ns`` sums the durations
     of kernels, ``busy_union_ns`` is the time during which at least one kernel runs, on any device.
     """
 
@@ -27,6 +28,7 @@ class TraceSummary:
     n_kinds: int
     n_names: int
     n_kernel_streams: int
+    n_streams: int
     kernel_span_ns: int
     op_span_ns: int
     busy_ns: int
@@ -56,6 +58,7 @@ def summary(trace: Trace) -> TraceSummary:
         n_kinds=len(trace.kinds),
         n_names=kernels["name"].n_unique(),
         n_kernel_streams=kernels.select("device", "stream").n_unique(),
+        n_streams=ops.select("device", "stream").n_unique(),
         kernel_span_ns=_span_ns(kernels),
         op_span_ns=_span_ns(ops),
         busy_ns=int(kernels["duration_ns"].sum()),

@@ -8,8 +8,11 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 import pytest
+
+from kdvfs_sim.cli.app import build
 
 from .conftest import Outcome
 
@@ -150,6 +153,62 @@ def test_a_malformed_slack_is_a_usage_error(kdvfs: Run, tmp_path: Path, slack: s
 )
 def test_a_malformed_option_is_a_usage_error(kdvfs: Run, option: str, value: str) -> None:
     assert_refused(kdvfs("optimize", LAYER, option, value), 2, option)
+
+
+def numeric_options() -> list[tuple[list[str], str]]:
+    """Every option of every command that takes a number: the command and the option."""
+    found = []
+    todo: list[tuple[tuple[str, ...], Any]] = [((), build())]
+    while todo:
+        path, command = todo.pop()
+        todo += [((*path, name), sub) for name, sub in getattr(command, "commands", {}).items()]
+        hints = get_type_hints(command.callback) if command.callback else {}
+        for option in command.params:
+            kinds = {hints.get(option.name), *get_args(hints.get(option.name))}
+            if option.param_type_name == "option" and kinds & {int, float}:
+                found.append(([*path], option.opts[0]))
+    return sorted(found)
+
+
+ARGUMENTS = {
+    "check": ["kdvfs_sim.optimize.search:SearchOptimizer"],
+    "fit": ["no.csv"],
+    "study": [LAYER],
+    "replay": [LAYER],
+    "optimize": [LAYER],
+    "observe": ["--device", "emulated:h200", "--workload", "no:step"],
+    "sweep": ["no.csv", "--device", "emulated:h200", "--allow-clock-control"],
+    "validate": [LAYER, "--device", "emulated:h200"],
+    "switching": [LAYER],
+}
+
+
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf", "1e400", "1e300", "", "ten", "0x10"])
+@pytest.mark.parametrize(("path", "option"), numeric_options(), ids=str)
+def test_no_option_takes_a_number_that_is_none(kdvfs: Run, path: list[str], option: str, value: str) -> None:
+    assert_refused(kdvfs(*path, *ARGUMENTS[path[-1]], f"{option}={value}"), 2, option)
+
+
+def test_every_command_with_a_number_was_found() -> None:
+    assert {path[-1] for path, _ in numeric_options()} >= {"fit", "optimize", "observe", "check"}
+    assert len(numeric_options()) >= 20
+
+
+PERCENTAGES = [
+    (["fit", "no.csv"], "--slack"),
+    (["optimize", LAYER], "--energy-budget"),
+    (["optimize", LAYER], "--confidence"),
+    (["study", "switching", LAYER], "--slack"),
+    (["hw", "validate", LAYER, "--device", "emulated:h200"], "--slack"),
+]
+
+
+@pytest.mark.parametrize("value", ["-1", "-1%", "nan", "inf%", "1e400", "1e300", "", "%", "ten"])
+@pytest.mark.parametrize(("command", "option"), PERCENTAGES, ids=str)
+def test_no_option_takes_a_percentage_that_is_none(
+    kdvfs: Run, command: list[str], option: str, value: str
+) -> None:
+    assert_refused(kdvfs(*command, f"{option}={value}"), 2, option)
 
 
 @pytest.mark.parametrize("verb", ["import", "replay"])

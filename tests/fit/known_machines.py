@@ -13,6 +13,7 @@ from kdvfs_sim.gpu.averaged import averaged_step
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.gpt3xl_3080ti import shipped
+from kdvfs_sim.gpu.gpt3xl_3080ti.calls import Sizes
 from kdvfs_sim.gpu.gpt3xl_3080ti.generate import priced
 from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transferred_points
 from kdvfs_sim.gpu.operators import fit_operators, leave_one_out
@@ -45,14 +46,17 @@ def paper_policies() -> Row:
 
 
 def paper_transfer(shared: Path) -> list[Row]:
-    """The twelve points at other sizes: measured, predicted."""
+    """The twelve points: mean measured, its interval, modelled. ``repeat``: at the sizes of the fit."""
     measured = pl.read_csv(shared / "paper_gpt3xl_3080ti" / "fig7_fig8_transfer.csv")
     return [
         {
             "figure": row["figure"],
             "x": row["x"],
-            "time_pct": [row["time_pct_mean"], round(point.time_pct, 2)],
-            "energy_pct": [row["energy_pct_mean"], round(point.energy_pct, 2)],
+            "repeat": point.sizes == Sizes(),
+            **{
+                quantity: [*(row[f"{quantity}_{of}"] for of in ("mean", "lo", "hi")), round(modelled, 2)]
+                for quantity, modelled in (("time_pct", point.time_pct), ("energy_pct", point.energy_pct))
+            },
         }
         for row, point in zip(measured.iter_rows(named=True), transferred_points(shipped.load()), strict=True)
     ]

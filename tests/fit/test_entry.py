@@ -79,7 +79,10 @@ def test_the_entry_prices_kernels_as_the_sweep_did(fit: SweepFit, entry: GpuFact
 
 def test_every_number_says_where_it_comes_from_and_holds_the_truth(entry: GpuFacts) -> None:
     new = {path: fact for path, fact in entry.facts.items() if fact.source == "test sweep"}
-    assert {fact.kind for fact in new.values()} == {"measured"}
+    for path, fact in new.items():  # one memory clock: the form alone tells shares of time apart
+        by_form = path.endswith((".compute_share", ".fixed_share"))
+        assert fact.kind == ("assumed" if by_form else "measured")
+        assert ("one memory clock" in fact.note) == by_form
     assert {"voltage.knee_mhz", "voltage.rise", "latency.residual_p95"} <= set(new)
     assert entry.need("latency.residual_p95").value < 0.01
     held = [

@@ -160,13 +160,15 @@ def test_any_set_of_points_becomes_a_table(cells: dict[tuple[str, str, str], tup
         ("time_s", "time", r"has no column time_s or duration_ns; its columns are kernel"),
         ("power_w", "watts", r"has no column power_w or energy_j"),
         ("kernel", "name", r"has no column 'kernel'"),
-        ("1.2,200", "fast,200", r"row 1, column 'time_s': 'fast' is not a number"),
-        ("1.2,200", "-1.2,200", r"row 1, column 'time_s': -1\.2 is not possible"),
-        ("1.2,200", "0,200", r"row 1, column 'time_s': 0\.0 is not possible"),
-        ("1.2,200", "1.2,inf", r"row 1, column 'power_w': inf is not possible"),
-        ("g,1410", "g,1410.5", r"row 1, column 'sm_mhz': '1410\.5' is neither whole MHz nor auto"),
-        ("g,1410", "g,", r"row 1, column 'sm_mhz' is empty"),
-        ("g,1410", "g,auto", r"row 1 repeats row 0 \(g at sm=auto,mem=auto\)"),
+        ("1.2,200", "fast,200", r"line 3, column 'time_s': 'fast' is not a number"),
+        ("1.2,200", "-1.2,200", r"line 3, column 'time_s': -1\.2 is not possible"),
+        ("1.2,200", "0,200", r"line 3, column 'time_s': 0\.0 is not possible"),
+        ("1.2,200", "1.2,inf", r"line 3, column 'power_w': inf is not possible"),
+        ("g,1410", "g,1410.5", r"line 3, column 'sm_mhz': '1410\.5' is neither whole MHz nor auto"),
+        ("g,1410", "g,10000000", r"line 3, column 'sm_mhz': '10000000' is neither whole MHz nor auto"),
+        ("g,1410", "g,1410,7", r"line 3 has 6 cells; the header names 5"),
+        ("g,1410", "g,", r"line 3, column 'sm_mhz' is empty"),
+        ("g,1410", "g,auto", r"line 3 repeats line 2 \(g at sm=auto,mem=auto\)"),
         ("auto,auto", "1980,auto", r"has no row for the recorded clocks sm=auto,mem=auto"),
     ],
 )
@@ -178,6 +180,16 @@ def test_a_bad_row_is_located(tmp_path: Path, old: str, new: str, says: str) -> 
         read_cost_table(path)
     assert str(error.value).startswith(str(path))
     assert "\n" not in str(error.value)
+
+
+def test_a_table_that_may_be_cut_says_what_it_takes_for_granted(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.csv"
+    path.write_text(SWEEP.rstrip() + "\n")
+    assert read_cost_table(path).assumed == ()
+    path.write_text(SWEEP.rstrip())
+    assert read_cost_table(path).assumed == (
+        "the last line of sweep.csv, which no line break ends, is whole",
+    )
 
 
 class TestPublishedNumbers:
@@ -240,5 +252,5 @@ def test_effective_clocks_must_have_a_row(tmp_path: Path) -> None:
     write_cost_table(replace(costs, effective=np.zeros_like(costs.effective)), path)
     assert (read_cost_table(path).effective == 0).all()
     path.write_text(path.read_text().replace('"auto","auto",NaN', '"900","auto",NaN'))
-    with pytest.raises(InputError, match="row 0: effective clocks sm=900,mem=auto have no row"):
+    with pytest.raises(InputError, match=r"costs\.csv: line 3: effective clocks sm=900,mem=auto have no row"):
         read_cost_table(path)

@@ -170,8 +170,15 @@ def test_operator_files(shared: Path, tmp_path: Path) -> None:
     table.drop("power_w").write_csv(tmp_path / "short.csv")
     with pytest.raises(InputError, match=r"short\.csv: has no column 'power_w'"):
         read_operators(tmp_path / "short.csv")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"none\.csv"):
         read_operators(tmp_path / "none.csv")
+    for column in ("time_s", "sm_mhz", "power_w"):
+        for value in ("", "nan", "-1", "fast"):
+            texts = table.with_columns(pl.col(column).cast(pl.String))
+            texts[1, column] = value or None
+            texts.write_csv(tmp_path / "bad.csv")
+            with pytest.raises(InputError, match=rf"bad\.csv: line 3, column '{column}'"):
+                read_operators(tmp_path / "bad.csv")
 
 
 def test_what_makes_no_sense_is_refused(shared: Path) -> None:

@@ -1,81 +1,136 @@
-"""Table 1's clocks at other sizes, against the twelve measured points, which nothing was fitted to."""
+"""Table 1's clocks at other sizes: two measured points calibrate, nothing is fitted to the other ten."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.gpt3xl_3080ti import shipped as ship
-from kdvfs_sim.gpu.gpt3xl_3080ti.calls import Sizes
-from kdvfs_sim.gpu.gpt3xl_3080ti.policies import Iteration
-from kdvfs_sim.gpu.gpt3xl_3080ti.published import read_published
-from kdvfs_sim.gpu.gpt3xl_3080ti.selection import repeat_noise, selection_bias
+from kdvfs_sim.gpu.gpt3xl_3080ti.calls import BATCH, CALLS, Sizes
+from kdvfs_sim.gpu.gpt3xl_3080ti.other_sizes import auto_slopes, inner_per_tile, other_sizes
+from kdvfs_sim.gpu.gpt3xl_3080ti.published import AGAIN_FILE, Published, read_published
 from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transfer, transferred_points
 from kdvfs_sim.gpu.published_runs import find_published_run, published_runs
 
 # Points that the prediction misses by more than one point of a per cent, as (figure's x, is a batch size).
-MISSED_TIME = {(1, True), (2, False), (4, False), (8, False), (16, False)}
-MISSED_ENERGY = {(1, True), (16, True)}
+MISSED_TIME = {(16, False)}
+MISSED_ENERGY: set[tuple[int, bool]] = set()
+QUANTITIES = ("time", "energy")
 
 
 @pytest.fixture(scope="module")
-def errors(shared: Path) -> pl.DataFrame:
-    """Predicted minus measured, in points."""
-    measured = pl.read_csv(shared / "paper_gpt3xl_3080ti" / "fig7_fig8_transfer.csv")
-    points = transferred_points(ship.load())
+def published(shared: Path) -> Published:
+    return read_published(shared / "paper_gpt3xl_3080ti")
+
+
+@pytest.fixture(scope="module")
+def points(shared: Path) -> pl.DataFrame:
+    """Measured and, in points, predicted minus measured. ``repeat``: at the sizes of the fit."""
+    measured = pl.read_csv(shared / "paper_gpt3xl_3080ti" / AGAIN_FILE)
+    found = transferred_points(ship.load())
     batch = measured["figure"].str.contains("batch")
-    assert [p.sizes.n_sequences if b else p.sizes.n_gpus for p, b in zip(points, batch, strict=True)] == list(
+    assert [p.sizes.n_sequences if b else p.sizes.n_gpus for p, b in zip(found, batch, strict=True)] == list(
         measured["x"]
     )
     return measured.select(
         "x",
         batch.alias("batch"),
+        pl.Series("repeat", [p.sizes == Sizes() for p in found]),
         "time_pct_mean",
         "energy_pct_mean",
-        time=pl.Series([p.time_pct for p in points]) - measured["time_pct_mean"],
-        energy=pl.Series([p.energy_pct for p in points]) - measured["energy_pct_mean"],
+        time=pl.Series([p.time_pct for p in found]) - measured["time_pct_mean"],
+        energy=pl.Series([p.energy_pct for p in found]) - measured["energy_pct_mean"],
     )
 
 
-def test_the_prediction_is_within_a_point_but_where_it_is_said_not_to_be(errors: pl.DataFrame) -> None:
-    for quantity, missed in (("time", MISSED_TIME), ("energy", MISSED_ENERGY)):
-        beyond = errors.filter(pl.col(quantity).abs() > 1.0)
+@pytest.fixture(scope="module")
+def ten(points: pl.DataFrame) -> pl.DataFrame:
+    return points.filter(~pl.col("repeat"))
+
+
+def test_the_prediction_is_within_a_point_but_where_it_is_said_not_to_be(ten: pl.DataFrame) -> None:
+    assert len(ten) == 10
+    for quantity, missed in zip(QUANTITIES, (MISSED_TIME, MISSED_ENERGY), strict=True):
+        beyond = ten.filter(pl.col(quantity).abs() > 1.0)
         assert set(beyond.select("x", "batch").iter_rows()) == missed, beyond
-    assert errors["time"].abs().max() < 2.5  # type: ignore[operator]
-    assert errors["energy"].abs().max() < 1.5  # type: ignore[operator]
+    assert ten["time"].abs().max() < 2.5  # type: ignore[operator]
 
 
-def test_the_prediction_beats_the_constant_guesses(errors: pl.DataFrame) -> None:
-    """Nothing changes with the size: Table 1 as printed, and, harder, as measured again at batch 40."""
-    at_40 = errors.filter(pl.col("batch") & (pl.col("x") == 40)).row(0, named=True)
-    guesses = {"time": (0.0, at_40["time_pct_mean"]), "energy": (-15.64, at_40["energy_pct_mean"])}
-    for quantity, constants in guesses.items():
-        mean = errors[quantity].abs().mean()
-        for constant in constants:
-            assert mean < (errors[f"{quantity}_pct_mean"] - constant).abs().mean()  # type: ignore[operator]
+def test_the_prediction_beats_the_constant_guesses(points: pl.DataFrame, ten: pl.DataFrame) -> None:
+    """Nothing changes with the size: Table 1 as printed, and as measured again at the sizes of the fit,
+    which is what the prediction was given too. Over the ten predicted points, and over all twelve."""
+    repeats = points.filter("repeat")
+    for quantity, printed in zip(QUANTITIES, (0.0, -15.64), strict=True):
+        again = repeats[f"{quantity}_pct_mean"].mean()
+        for over in (ten, points):
+            measured = over[f"{quantity}_pct_mean"]
+            for constant in (printed, again):
+                assert over[quantity].abs().mean() < (measured - constant).abs().mean()  # type: ignore[operator]
+
+
+def test_two_points_calibrate_and_ten_are_not_looked_at(
+    shared: Path, published: Published, tmp_path: Path
+) -> None:
+    folder = shared / "paper_gpt3xl_3080ti"
+    for file in folder.glob("*.csv"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    path = tmp_path / AGAIN_FILE
+    table = pl.read_csv(path)
+    repeat = (pl.col("figure").str.contains("batch") & (pl.col("x") == BATCH)) | (
+        ~pl.col("figure").str.contains("batch") & (pl.col("x") == 1)
+    )
+    elsewhere = [
+        pl.when(repeat).then(pl.col(f"{q}_pct_mean")).otherwise(99.0).name.keep() for q in QUANTITIES
+    ]
+    table.with_columns(elsewhere).write_csv(path)
+    auto_sm_mhz = ship.load().kernels.auto_sm_mhz
+    assert other_sizes(read_published(tmp_path), auto_sm_mhz) == other_sizes(published, auto_sm_mhz)
+    table.filter(~repeat).write_csv(path)
+    with pytest.raises(
+        InputError, match=r"fig7_fig8_transfer\.csv: one row for batch size 40 .* not 0 and 0"
+    ):
+        read_published(tmp_path)
+
+
+def test_the_shipped_numbers_are_those_of_the_published_ones(published: Published) -> None:
+    parameters = ship.load()
+    found = other_sizes(published, parameters.kernels.auto_sm_mhz)
+    assert asdict(found) == pytest.approx(asdict(parameters.other_sizes), rel=1e-5)
+
+
+def test_slopes_and_tiles_are_found_again(published: Published) -> None:
+    """Made so that AUTO's power and clock follow with 0.3 and -0.2, and a tile costs 50 of inner."""
+    auto_w = published.auto_power_w
+    made = replace(published, chosen_energy=published.chosen_time * auto_w ** (1 / 0.3 - 1))
+    assert auto_slopes(made, 1e9 * auto_w ** (-0.2 / 0.3)) == pytest.approx((0.3, -0.2))
+    inner = np.array([call.dims(Sizes())[2] if call.shape else 1 for call in CALLS])
+    flops = np.array([call.flops(Sizes()) for call in CALLS])
+    assert inner_per_tile(1e-14 * flops * (1 + 50 / inner)) == pytest.approx(50.0)
 
 
 def test_absolute_times_and_energies_of_the_text() -> None:
     """With Table 1's clocks: batch 8 takes 1.12 s and 325 J, degree 4 1.8 s and 503 J."""
     for sizes, time_s, energy_j, close in (
         (Sizes(n_sequences=8), 1.12, 325, 0.03),
-        (Sizes(n_gpus=4), 1.8, 503, 0.06),
+        (Sizes(n_gpus=4), 1.8, 503, 0.05),
     ):
         point = transfer(ship.load(), sizes)
         assert point.auto_time_s * (1 + point.time_pct / 100) == pytest.approx(time_s, rel=close)
         assert point.auto_energy_j * (1 + point.energy_pct / 100) == pytest.approx(energy_j, rel=close)
 
 
-def test_at_the_sizes_of_the_fit_only_the_luck_remains() -> None:
+def test_at_the_sizes_of_the_fit_it_is_what_was_measured_again() -> None:
     parameters = ship.load()
     point = transfer(parameters, Sizes())
     assert point.auto_time_s == pytest.approx(5.3578, abs=1e-3)
     assert point.auto_energy_j == pytest.approx(1815.8, abs=0.5)
-    assert point.time_pct - parameters.luck_time_pct == pytest.approx(0.0, abs=0.15)
-    assert point.energy_pct - parameters.luck_energy_pct == pytest.approx(-15.64, abs=0.15)
+    assert point.time_pct == pytest.approx(parameters.other_sizes.again_time_pct)
+    assert point.energy_pct == pytest.approx(parameters.other_sizes.again_energy_pct)
 
 
 @pytest.mark.parametrize(
@@ -86,22 +141,6 @@ def test_less_work_takes_less_time_but_not_in_proportion(smaller: Sizes) -> None
     share = smaller.n_sequences / 40 / smaller.n_gpus
     assert share < part.auto_time_s / whole.auto_time_s < 1
     assert part.auto_energy_j < whole.auto_energy_j
-
-
-def test_the_luck_of_choosing_grows_with_the_noise(shared: Path) -> None:
-    published = read_published(shared / "paper_gpt3xl_3080ti")
-    time_noise, energy_noise = repeat_noise(published)
-    assert 0.0005 < time_noise < 0.002
-    assert 0.002 < energy_noise < 0.008
-    costs, n_calls = ship.cost_table(), ship.load().n_calls
-    time = costs.duration_ns * n_calls[:, None]
-    true = Iteration(time=time, energy=time * costs.power_w, row=costs.auto)
-    assert selection_bias(true, 0.0, 0.0, n_draws=2) == pytest.approx((0.0, 0.0), abs=1e-9)
-    bias = [selection_bias(true, time_noise, factor * energy_noise, n_draws=25)[1] for factor in (1, 2, 4)]
-    assert 0.1 < bias[0] < bias[1] < bias[2]
-    again = [selection_bias(true, time_noise, energy_noise, n_draws=5, seed=seed)[1] for seed in (1, 1)]
-    assert again[0] == again[1]
-    assert np.isfinite(again).all()
 
 
 def test_published_runs_load_by_name() -> None:

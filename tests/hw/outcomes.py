@@ -20,7 +20,7 @@ SETTINGS = {
     "repeats": 3,
 }
 # these come upon a GPU that works, in the middle of a run; the others are there from the beginning
-SUDDEN = ("lost", "unknown_error", "frozen_counter", "throttling", "foreign_process")
+SUDDEN = ("lost", "unknown_error", "frozen_counter", "throttling", "foreign_process", "power_limit")
 
 
 def outcome_of(folder: Path, scene: Scene, fault: str, mode: str) -> str:

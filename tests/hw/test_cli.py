@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from kdvfs_hw.devices import emulated_gpu
@@ -110,11 +111,11 @@ def test_reset_without_a_name_repairs_what_is_recorded(tmp_path: Path) -> None:
     gpu.request("sm", 1000)
     lost = LockRecord(state_folder(), gpu.uuid)
     lost.armed(reference=f"emulated:{gpu.folder}", runner=1)
-    lost.locking()
+    lost.locking("sm=1000,mem=auto")
     lost.close()
     gone = LockRecord(state_folder(), "GPU-gone")
     gone.armed(reference=f"emulated:{tmp_path}/gone", runner=2)
-    gone.locking()
+    gone.locking("sm=1000,mem=auto")
     gone.close()
     done = kdvfs("reset", "--allow-clock-control", "--json")
     assert done.returncode == 6
@@ -126,17 +127,18 @@ def test_reset_without_a_name_repairs_what_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_record_is_held_by_one_and_says_by_whom(tmp_path: Path) -> None:
-    first = LockRecord(tmp_path, "GPU-1")
+    uuid = f"GPU-{uuid4()}"
+    first = LockRecord(tmp_path, uuid)
     first.armed(reference="emulated:/x", runner=4321)
     with pytest.raises(DeviceError, match=rf"process 4321, guardian {os.getpid()}"):
-        LockRecord(tmp_path, "GPU-1")
-    assert find_unfinished(tmp_path) == ()
-    first.locking()
-    assert [run.guardian for run in find_unfinished(tmp_path)] == [os.getpid()]
+        LockRecord(tmp_path, uuid)
+    assert find_unfinished((tmp_path,)) == ((), ())
+    first.locking("sm=1000,mem=auto")
+    assert [run.guardian for run in find_unfinished((tmp_path,))[0]] == [os.getpid()]
     first.released("refused", complete=False, why="test")
     assert first.unfinished()
     first.close()
-    assert [run.guardian for run in find_unfinished(tmp_path)] == [None]
+    assert [run.guardian for run in find_unfinished((tmp_path,))[0]] == [None]
 
 
 def test_a_record_that_cannot_be_written_stops_control(tmp_path: Path, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kdvfs_hw.cuda_order import cuda_devices
 from kdvfs_hw.devices import emulated_gpu, emulated_session, open_device, resolve
 from kdvfs_hw.emulator.cabi import c_function
+from kdvfs_hw.emulator.faults import FAULTS, parse_fault
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_hw.timing import VirtualTime
@@ -198,6 +199,23 @@ def test_emulated_gpus_of_the_catalogue_with_faults() -> None:
         made.close()
 
 
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_fault_has_bounds_that_hold_its_default(name: str, tmp_path: Path) -> None:
+    kind = FAULTS[name]
+    assert parse_fault(name) == (name, kind.default)
+    if kind.value:
+        assert parse_fault(f"{name}={kind.default}") == (name, kind.default)
+        for value in (kind.least, kind.most):
+            assert parse_fault(f"{name}={value}") == (name, value)
+    gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec(), time=VirtualTime())
+    for value in (kind.least - 1, kind.most * 2 + 1, float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="is right" if kind.value else "takes no value"):
+            parse_fault(f"{name}={value}")
+        with pytest.raises(UsageError):
+            gpu.script(name, value)
+    gpu.close()
+
+
 @pytest.mark.parametrize(
     ("text", "error", "says"),
     [
@@ -205,6 +223,15 @@ def test_emulated_gpus_of_the_catalogue_with_faults() -> None:
         ("emulated:h2000", UnknownGpuError, "h2000"),
         ("emulated:h200,fire", UsageError, "no fault 'fire'"),
         ("emulated:h200,clipped=low", UsageError, "'low' is not a number"),
+        ("emulated:h200,slower=-1", UsageError, r"'slower=-1': 0.01 to 1000 is right \(factor\)"),
+        ("emulated:h200,slower=nan", UsageError, "'slower=nan': 0.01 to 1000 is right"),
+        ("emulated:h200,slower=inf", UsageError, "'slower=inf': 0.01 to 1000 is right"),
+        ("emulated:h200,slow_switching=0", UsageError, "'slow_switching=0': 0.001 to 10000 is right"),
+        ("emulated:h200,lock_lost=-0.1", UsageError, r"is right \(seconds\)"),
+        ("emulated:h200,no_permission=2", UsageError, "0 to 1 is right"),
+        ("emulated:h200,lost=3", UsageError, "'lost' takes no value; write just lost"),
+        ("emulated:h200,slower,slower=1.1", UsageError, "'slower' is named twice"),
+        ("emulated:h200,", UsageError, "no fault ''"),
         ("emulated:/nowhere/at/all", DeviceError, "no emulated GPU there"),
         ("emulated:/nowhere,lost", UsageError, "when the GPU is made"),
     ],

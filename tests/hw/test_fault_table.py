@@ -23,6 +23,7 @@ NO_ENERGY: Final = "time agrees, energy not enough data"
 VOID: Final = "DeviceError, every reading void: one line, exit code 6"
 LOST: Final = "DeviceLostError: one line, exit code 6"
 REFUSED: Final = "DevicePermissionError: one line, exit code 6"
+STRANGER: Final = "DeviceError: one line, exit code 6"
 UNSUPPORTED: Final = "DeviceUnsupportedError: one line, exit code 6"
 NOT_KEPT: Final = "time not enough data, energy not enough data; readings void; exit code 6"
 TABLE: Final[dict[str, tuple[str, str, str]]] = {
@@ -34,6 +35,7 @@ TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "no_energy": (NO_ENERGY, NO_ENERGY, NO_ENERGY),
     "no_power": (AGREES, AGREES, AGREES),
     "no_reasons": (AGREES, AGREES, AGREES),
+    "no_persistence": (AGREES, AGREES, AGREES),
     "lock_ignored": (AGREES, NOT_KEPT, NOT_KEPT),
     "clipped=1230": (AGREES, NOT_KEPT, NOT_KEPT),
     "lock_lost=0.035": (AGREES, NOT_KEPT, NOT_KEPT),
@@ -53,7 +55,8 @@ TABLE: Final[dict[str, tuple[str, str, str]]] = {
     "lost": (LOST, LOST, LOST),
     "unknown_error": (LOST, LOST, LOST),
     "throttling": (VOID, VOID, VOID),
-    "foreign_process": (VOID, VOID, VOID),
+    "foreign_process": (VOID, STRANGER, STRANGER),
+    "power_limit": (VOID, VOID, VOID),
     "slower=1.05": (
         "time disagrees, energy agrees; names step at auto",
         "time disagrees, energy not enough data; names kernels of auto, kernels of per-kernel",

@@ -16,14 +16,16 @@ from typing import Any
 import pytest
 from kdvfs_hw.devices import open_emulated
 from kdvfs_hw.doctor import examine
+from kdvfs_hw.emulator import structs
 from kdvfs_hw.emulator.faults import FAULTS
 from kdvfs_hw.emulator.gpu import EmulatedGpu
+from kdvfs_hw.emulator.library import EmulatedLibrary
 from kdvfs_hw.guardian import guarded_clocks
 from kdvfs_hw.lock_record import unfinished_record
 from kdvfs_hw.nvml_control import release_clocks
 from kdvfs_hw.readback import await_clocks, check_clocks
 from kdvfs_hw.reset import reset
-from toy_gpu import toy_spec
+from toy_gpu import RESET_SM, SET_SM, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.device import Device, Feature
@@ -66,6 +68,7 @@ TABLE = {
     "no_permission=1": Row({}, DevicePermissionError, "Insufficient Permissions", value=1),
     "no_lock": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "Not Supported"),
     "no_mem_lock": Row({Feature.LOCK_MEM: "no"}, None, wanted=Clocks(1000, AUTO)),
+    "no_persistence": Row({}, None),
     "mig": Row({Feature.LOCK_SM: "no", Feature.LOCK_MEM: "no"}, DeviceUnsupportedError, "MIG is on"),
     "no_energy": Row({Feature.ENERGY_COUNTER: "no"}, None, reading=energy),
     "no_power": Row(
@@ -85,6 +88,7 @@ TABLE = {
     "throttling": Row({}, ClocksNotReachedError, "hw_thermal_slowdown"),
     "foreign_process": Row({}, DeviceError, "start it with --pid=host"),
     "slower": Row({}, None),
+    "power_limit": Row({}, None, wanted=Clocks(400, 1000), value=300),
     "slow_switching": Row({}, ClocksNotReachedError, "observed sm=1600,mem=2000", value=200),
 }
 
@@ -160,13 +164,13 @@ def test_a_controlled_run(gpu: EmulatedGpu, name: str) -> None:
         assert row.says in str(caught.value)
         assert "\n" not in str(caught.value)
         assert caught.value.exit_code == 6
-    assert (unfinished_record(gpu.folder, gpu.uuid) is not None) == row.left_locked
+    assert (unfinished_record((gpu.folder,), gpu.uuid) is not None) == row.left_locked
     gpu.heal(name.partition("=")[0])
     if row.left_locked:
         wait_for_the_guardian(gpu)
         (outcome,) = reset(f"emulated:{gpu.folder}", allowed=True)
         assert outcome.complete
-    assert unfinished_record(gpu.folder, gpu.uuid) is None
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
     assert gpu.locks() == AUTO_CLOCKS
 
 
@@ -174,7 +178,7 @@ def wait_for_the_guardian(gpu: EmulatedGpu) -> None:
     """It goes on trying for a while after the run, and lets go of its record at the end."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        left = unfinished_record(gpu.folder, gpu.uuid)
+        left = unfinished_record((gpu.folder,), gpu.uuid)
         if left is None or left.guardian is None:
             return
         time.sleep(0.05)
@@ -204,7 +208,7 @@ def test_an_error_that_passes_does_not_keep_the_guardian_from_releasing(gpu: Emu
         control.request_clocks(WANTED)
         gpu.script("unknown_error", for_s=0.3)
     assert gpu.locks() == AUTO_CLOCKS
-    assert unfinished_record(gpu.folder, gpu.uuid) is None
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
 
 
 def test_an_unreleased_lock_is_a_note_on_the_first_error_not_in_its_place(gpu: EmulatedGpu) -> None:
@@ -230,7 +234,7 @@ def test_an_unreleased_lock_is_a_note_on_the_first_error_not_in_its_place(gpu: E
 
 def test_a_slowdown_at_the_locked_clock_is_not_taken_for_a_lock_that_stays(open_toy: Any) -> None:
     opened = open_toy()
-    opened.device.ask("nvmlDeviceSetGpuLockedClocks", 600, 600)
+    opened.device.ask(SET_SM, 600, 600, may_change={SET_SM})
     opened.emulated.script("throttling", 600)
     opened.emulated.time.sleep_ns(100_000_000)
     release = release_clocks(opened.device, {Clocks(600, AUTO)})
@@ -240,8 +244,29 @@ def test_a_slowdown_at_the_locked_clock_is_not_taken_for_a_lock_that_stays(open_
 def test_what_a_release_says_of_clocks_that_were_locked(open_toy: Any) -> None:
     opened = open_toy()
     for sm_mhz, outcome in ((600, "moved"), (2000, "highest")):
-        opened.device.ask("nvmlDeviceSetGpuLockedClocks", sm_mhz, sm_mhz)
+        opened.device.ask(SET_SM, sm_mhz, sm_mhz, may_change={SET_SM})
         opened.emulated.time.sleep_ns(100_000_000)
         assert release_clocks(opened.device, {Clocks(sm_mhz, AUTO)}).sm == outcome
     opened.emulated.script("no_mem_lock")
     assert release_clocks(opened.device, ()).mem == "not supported"
+
+
+def test_a_lock_that_was_taken_and_cannot_be_given_back_is_not_released(
+    open_toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that sets, and answers NOT_SUPPORTED to the reset: nothing of it is complete."""
+    opened = open_toy()
+    opened.device.ask(SET_SM, 600, 600, may_change={SET_SM})
+    opened.emulated.time.sleep_ns(100_000_000)
+    answer = EmulatedLibrary._answer
+
+    def without_reset(self: Any, name: str, *rest: Any) -> int:
+        return structs.NOT_SUPPORTED if name == RESET_SM else answer(self, name, *rest)
+
+    with monkeypatch.context() as context:
+        context.setattr(EmulatedLibrary, "_answer", without_reset)
+        release = release_clocks(opened.device, {Clocks(600, AUTO)})
+        assert (release.sm, release.complete) == ("refused", False)
+        assert "Not Supported" in str(release)
+        assert release_clocks(opened.device, ()).complete  # where nothing of ours was locked
+    assert release_clocks(opened.device, {Clocks(600, AUTO)}).sm == "moved"

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command import heed_every_signal
 from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
 from kdvfs_hw.journal import Journal
 from kdvfs_hw.lock_record import unfinished_record
-from toy_gpu import toy_spec
+from toy_gpu import SET_SM, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import DeviceError, InvariantError, UsageError
@@ -27,7 +28,8 @@ WITHOUT_GUARDIAN = """
 import sys, time
 from kdvfs_hw.devices import open_device
 with open_device("emulated:" + sys.argv[1]) as opened:
-    opened.device.ask("nvmlDeviceSetGpuLockedClocks", 1000, 1000)
+    name = "nvmlDeviceSetGpuLockedClocks"
+    opened.device.ask(name, 1000, 1000, may_change=[name])
     print("locked", flush=True)
     time.sleep(60)
 """
@@ -50,6 +52,7 @@ class Run:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_every_signal,
         )
 
     def wait_for(self, word: str) -> None:
@@ -116,7 +119,7 @@ def test_a_signal_ends_the_run_and_releases_its_clocks(toy: EmulatedGpu, signal_
     run.end()
     assert run.process.returncode != 0
     assert locks_seen_by_another_process(toy) == "sm=auto,mem=auto"
-    assert unfinished_record(toy.folder, toy.uuid) is None
+    assert unfinished_record((toy.folder,), toy.uuid) is None
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ def test_a_lock_made_after_the_guardian_gave_up_is_released_too(toy: EmulatedGpu
         deadline = time.monotonic() + 10
         while records(toy)[-1]["event"] != "released" and time.monotonic() < deadline:
             time.sleep(0.02)
-        opened.device.ask("nvmlDeviceSetGpuLockedClocks", 1000, 1000)
+        opened.device.ask(SET_SM, 1000, 1000, may_change={SET_SM})
         assert toy.locks() == Clocks(1000, AUTO)
         with pytest.raises(DeviceError, match="no sign of life from the run"):
             guardian.after(Clocks(1000, AUTO))
@@ -212,7 +215,7 @@ def test_both_killed_is_repaired_by_reset_and_a_new_run_is_refused_until_then(to
     run.process.kill()
     run.end()
     assert toy.locks() != AUTO_CLOCKS
-    left = unfinished_record(toy.folder, toy.uuid)
+    left = unfinished_record((toy.folder,), toy.uuid)
     assert left is not None
     assert left.guardian is None
     reference = f"emulated:{toy.folder}"
@@ -230,7 +233,7 @@ def test_both_killed_is_repaired_by_reset_and_a_new_run_is_refused_until_then(to
     (outcome,) = reset(reference, allowed=True)
     assert outcome.complete
     assert locks_seen_by_another_process(toy) == "sm=auto,mem=auto"
-    assert unfinished_record(toy.folder, toy.uuid) is None
+    assert unfinished_record((toy.folder,), toy.uuid) is None
 
 
 def test_a_second_run_on_the_same_gpu_is_refused(toy: EmulatedGpu) -> None:
@@ -291,7 +294,7 @@ def end_at_random(tmp_path: Path, signals: list[str], seed: int) -> int:
         wait_for_guardians(gpu)
         n_dirty += any(record["event"] == "locking" for record in records(gpu))
         assert gpu.locks() == AUTO_CLOCKS, f"{name} {i} of seed {seed}: {records(gpu)}"
-        assert unfinished_record(gpu.folder, gpu.uuid) is None
+        assert unfinished_record((gpu.folder,), gpu.uuid) is None
         gpu.close()
     return n_dirty
 

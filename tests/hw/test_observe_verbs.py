@@ -21,6 +21,7 @@ from kdvfs_hw.workloads.emulated import EmulatedWorkload, Operation
 from kdvfs_hw.workloads.resolve import workload_from
 from toy_gpu import gemm_power_w, toy_spec
 
+from kdvfs_sim.cli import main
 from kdvfs_sim.core.errors import DeviceLostError, InputError, UsageError
 
 CHANGES = re.compile(r"nvml\w*(Set|Reset|Clear|Remove|Freeze|Validate)\w*")
@@ -154,6 +155,73 @@ def test_a_callable_is_a_workload(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for wrong in ("mine:nothing", "nomodule:x", "mine:n", "gpt3xl-layer,batch"):
         with pytest.raises(UsageError):
             workload_from(wrong)
+
+
+LOUD = """
+import os
+print("printed at import")
+os.write(1, b"written at import\\n")
+def step():
+    print("printed in a step")
+"""
+
+
+@pytest.mark.parametrize(
+    "watched",
+    [
+        ["--", sys.executable, "-c", "print('printed by the command')"],
+        ["--workload", "loud.py:step", "--seconds", "0.05", "--repeats", "1", "--settle", "0"],
+    ],
+    ids=["command", "workload"],
+)
+def test_with_json_stdout_holds_nothing_else(tmp_path: Path, watched: list[str]) -> None:
+    (tmp_path / "loud.py").write_text(LOUD)
+    done = subprocess.run(
+        [sys.executable, "-m", "kdvfs_sim", "hw", "observe", "--device", "emulated:h200", "--json", *watched],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), list)
+    assert "printed " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("def step(:", 5, ["SyntaxError", "wrong.py, line 1"]),
+        ("\n\n1 / 0", 5, ["ZeroDivisionError", "wrong.py, line 3"]),
+        ("import not_there", 5, ["not_there", "wrong.py, line 1"]),
+        ("raise SystemExit(0)", 5, ["SystemExit"]),
+        ("def step():\n    raise ValueError('too small')", 5, ["ValueError: too small", "wrong.py, line 2"]),
+        ("def step():\n    raise SystemExit(0)", 5, ["SystemExit", "wrong.py, line 2"]),
+        ("class step:\n    def __init__(self):\n        self.x", 5, ["AttributeError", "wrong.py, line 3"]),
+        ("def other(): pass", 2, ["has no 'step'", "other"]),
+    ],
+)
+@pytest.mark.parametrize("place", ["wrong", "wrong.py"])
+def test_a_workload_that_fails_is_its_authors(
+    tmp_path: Path,
+    text: str,
+    code: int,
+    words: list[str],
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "wrong.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+    with pytest.raises(SystemExit) as end:
+        main(["hw", "observe", "--device", "emulated:h200", "--workload", f"{place}:step", "--settle", "0"])
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert (end.value.code, last.startswith("kdvfs: ")) == (code, True), last
+    for word in words:
+        assert word in last
 
 
 def test_torch_is_asked_for_by_its_install_line() -> None:

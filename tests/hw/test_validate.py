@@ -154,9 +154,14 @@ def test_a_sweep_reads_a_list_and_reports_what_it_did_not_choose_on(tmp_path: Pa
     assert best["stream"].energy_pct < -15
     costs = read_cost_table(tmp_path / "run" / "costs.csv")
     assert len(costs.kinds) == 2
-    (tmp_path / "points.csv").write_text("kernel,sm_mhz,mem_mhz\nstream,fast,auto\n")
-    with pytest.raises(InputError, match="line 2"):
-        read_points(tmp_path / "points.csv")
+    for wrong, problem in (
+        ("stream,fast,auto", "line 3"),
+        ("stream,1080", "line 3 has 2 cells"),
+        (",1080,auto", "line 3"),
+    ):
+        (tmp_path / "points.csv").write_text(f"kernel,sm_mhz,mem_mhz\nstream,1080,auto\n{wrong}\n")
+        with pytest.raises(InputError, match=problem):
+            read_points(tmp_path / "points.csv")
 
 
 class Fake:

@@ -19,6 +19,7 @@ SM_MHZ = (400, 600, 800, 1000, 1200, 1400, 1600, 2000)
 MEM_MHZ = (1000, 2000)
 CAP_W = 700.0
 IDLE_MHZ = (2000, 2000)
+SET_SM, RESET_SM = "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"
 
 
 def gemm_power_w(sm_mhz: int) -> float:

@@ -6,11 +6,16 @@ import math
 
 import pytest
 
-from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import UsageError
-from kdvfs_sim.core.switching import PROTOCOLS
-from kdvfs_sim.optimize.baselines import blend
+from kdvfs_sim.core.problem import Objective, Solution
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import FREE, PROTOCOLS
+from kdvfs_sim.optimize.baselines import blend, static_mix
+from kdvfs_sim.optimize.solve import GAP, solve
+from kdvfs_sim.report.policy_page import show_policies
 from kdvfs_sim.study.equal_slack import BASELINES, EqualSlack, equal_slack
+from kdvfs_sim.study.mixes import without_noise
 from kdvfs_sim.study.plans import PLANS as PLANS_KNOWN
 from kdvfs_sim.study.plans import Budget, Plan, plans_from
 from kdvfs_sim.study.power_limit import static
@@ -156,3 +161,81 @@ def test_policies_are_named_on_the_command_line_as_in_the_table() -> None:
     assert [plan.name for plan in plans_from("launch, launch edp")] == ["launch", "launch edp"]
     with pytest.raises(UsageError, match="launch local"):
         plans_from("launch,best")
+
+
+def test_a_policy_may_be_named_as_the_table_names_it(layer: Scene) -> None:
+    assert plans_from("launch,pass,launch,static-mix,auto") == (Plan(granularity="launch"),)
+    with pytest.raises(UsageError, match="comes with --confidence"):
+        plans_from("launch sure")
+    with pytest.raises(UsageError, match="always there are auto, static, static-mix"):
+        plans_from("passes")
+    table = equal_slack(layer, budget=Budget(slack_pct=1.0), protocols=["free"], plans=plans_from("pass"))
+    assert [row.name for row in table.rows] == ["auto", *BASELINES]
+    sentence = closing_sentence(table)
+    best = min(row.energy_pct for row in table.rows if row.energy_pct is not None)
+    assert "all that was asked for" in sentence
+    assert f"{-best:.2f} %" in sentence
+
+
+def test_no_answer_is_a_mix_for_nothing(table: EqualSlack) -> None:
+    for row in table.rows:
+        if row.solution is not None and row.solution.alternate is not None and not row.is_baseline:
+            assert 0.01 <= row.solution.share <= 0.99, (row.protocol, row.name)
+
+
+def test_a_mix_is_dropped_only_where_its_second_part_gains_nothing(layer: Scene) -> None:
+    problem = layer.problem(
+        Objective(minimize="energy", max_time_s=layer.replay(static_auto(layer), FREE).metrics.time_s * 1.01),
+        FREE,
+        granularity="kind",
+    )
+    slow, fast = (static(Clocks(mhz, AUTO), layer, FREE) for mhz in (1365, 1980))
+    inside, outside = problem.evaluate(fast), problem.evaluate(slow)
+
+    def mixed(share: float, first: Schedule, second: Schedule) -> Solution:
+        metrics = blend(problem.evaluate(first), problem.evaluate(second), share)
+        return Solution(
+            status="optimal", schedule=first, alternate=second, share=share, metrics=metrics, lower_bound=1.0
+        )
+
+    assert inside.time_s < outside.time_s
+    over = mixed(0.999, slow, fast)  # the larger part alone is over the budget
+    assert without_noise(problem, over) is over
+    half = mixed(0.5, fast, slow)
+    assert without_noise(problem, half) is half
+    best = static_mix(problem)
+    assert best.schedule is not None
+    worse = mixed(0.999, fast, slow)  # worse than a mix of two locks: never returned in its place
+    assert without_noise(problem, worse) is worse
+
+
+def test_a_small_second_part_that_gains_nothing_goes(layer: Scene) -> None:
+    budget_s = layer.replay(static_auto(layer), FREE).metrics.time_s * 1.01
+    problem = layer.problem(Objective(minimize="energy", max_time_s=budget_s), FREE, granularity="launch")
+    found = solve(problem, seed=0)
+    alone = without_noise(problem, found)
+    assert found.alternate is not None
+    assert min(found.share, 1 - found.share) < 0.01
+    assert (alone.alternate, alone.share, alone.status) == (None, 1.0, "not exact")
+    assert alone.metrics is not None
+    assert found.metrics is not None
+    assert alone.metrics.time_s <= budget_s
+    assert alone.metrics.energy_j == pytest.approx(found.metrics.energy_j, rel=GAP)
+
+
+def static_auto(scene: Scene) -> Schedule:
+    return static(AUTO_CLOCKS, scene, FREE)
+
+
+def test_the_page_is_no_wider_than_a_window(table: EqualSlack, capsys: pytest.CaptureFixture[str]) -> None:
+    show_policies(table)
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("protocol"))
+    last = next(i for i, line in enumerate(lines) if line.startswith("range:"))
+    assert max(len(line.rstrip()) for line in lines[first:last]) <= 130
+    assert "switching does not pay, as static" in " ".join(printed.split())
+    words = " ".join(printed.split())
+    for row in table.rows:  # what to run is there, over as many lines as it takes
+        if row.name == "static":
+            assert row.reason.split("; at the ")[0] in words

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -126,6 +127,10 @@ def test_a_gpu_is_shown_at_both_ends_and_a_free_call_apart() -> None:
     assert b200[3].table(clocks).switching_ns[0, 1] == b200[1].table(clocks).switching_ns[0, 1]
     two_memories = (Clocks(1000, 5001), Clocks(1000, 9501))
     assert b200[1].table(two_memories).switching_ns[0, 1] == b200[1].switching_ns  # not nothing
+    corners = tuple(Clocks(sm, mem) for sm in (1000, 1500) for mem in (5001, 9501))
+    for scenario in (replace(b200[3], host_call_ns=7), replace(HARDWARE_FLOOR, host_call_ns=7)):
+        calls = scenario.table(corners).host_call_ns  # SM and memory are two domains and two calls
+        assert calls.tolist() == [[0, 7, 7, 14], [7, 0, 14, 7], [7, 14, 0, 7], [14, 7, 7, 0]]
     assert HARDWARE_FLOOR.table(clocks).switching_ns[0, 1] == 100_000
     assert of_latency(5).table(clocks).switching_ns.tolist() == [[0, 5, 5], [5, 0, 5], [5, 5, 0]]
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kdvfs_sim.cli import main
+from kdvfs_sim.core.problem import Problem
+from kdvfs_sim.testing import check
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = ROOT / "tests" / "testing" / "faulty.py"
@@ -85,6 +90,7 @@ def test_a_model_of_two_kinds_is_held_to_both(capsys: pytest.CaptureFixture[str]
     ("arguments", "code", "words"),
     [
         (["h200_gpt3xl_layer_train"], 2, "did you mean kdvfs inspect h200_gpt3xl_layer_train?"),
+        ([""], 2, "write module:Object or file.py:Object"),
         (["nothing"], 2, "write module:Object or file.py:Object"),
         (["no.such.module:X"], 2, "no module 'no.such.module'"),
         (["missing.py:X"], 2, "missing.py: no such file"),
@@ -94,6 +100,10 @@ def test_a_model_of_two_kinds_is_held_to_both(capsys: pytest.CaptureFixture[str]
         (["kdvfs_sim.optimize.solve:ExactOptimizer", "--only", "gravity"], 2, "no law 'gravity'"),
         (["kdvfs_sim.optimize.solve:ExactOptimizer", "--known", "x"], 2, "write LAW=REASON"),
         (["kdvfs_sim.gpu.model:AnalyticModel"], 5, "AnalyticModel() failed: TypeError"),
+        (["kdvfs_sim.core.clocks:AUTO", "--kind", "optimizer"], 2, "is no optimizer: it has no solve()"),
+        (["kdvfs_sim.core.clocks:AUTO", "--kind", "search"], 2, "is no search: it cannot be called"),
+        (["kdvfs_sim.core.clocks:AUTO", "--kind", "device"], 2, "is no device: it cannot be called"),
+        (["kdvfs_sim.core.problem:Metrics", "--kind", "evaluator", "--seed", "-1"], 2, "--seed"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
 )
@@ -107,7 +117,175 @@ def test_a_mistake_gets_one_line(
     assert words in captured.err
 
 
-BLOCKED = """
+ENDINGS = """
+import ctypes, os, sys
+print("printed at import")
+os.write(1, b"written at import\\n")
+
+class Plugin:
+    def solve(self, problem, *, seed):
+        print("printed in a law")
+        {ending}
+
+class Made:
+    def __init__(self):
+        {ending}
+    def solve(self, problem, *, seed):
+        return None
+
+class Looked:
+    @property
+    def solve(self):
+        {ending}
+"""
+LAWS = ("--only", "answers_every_problem", "--only", "clocks_are_on_the_table", "--examples", "5")
+
+
+@pytest.mark.parametrize(
+    ("ending", "found"),
+    [
+        ("raise SystemExit(0)", "Plugin.solve raised SystemExit: 0"),
+        ("raise KeyboardInterrupt", "Plugin.solve raised KeyboardInterrupt"),
+        ("raise GeneratorExit", "Plugin.solve raised GeneratorExit"),
+        ("os._exit(0)", "it ended its process (exit code 0)"),
+        ("os._exit(7)", "it ended its process (exit code 7)"),
+        ("os.kill(os.getpid(), 9)", "its process died of SIGKILL"),
+        ("ctypes.string_at(0)", "its process died of SIGSEGV"),
+    ],
+)
+def test_whatever_a_plug_in_does_to_its_process_is_its_verdict(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, ending: str, found: str
+) -> None:
+    (tmp_path / "ends.py").write_text(ENDINGS.format(ending=ending))
+    assert run("check", f"{tmp_path / 'ends.py'}:Plugin", *LAWS, "--json") == 5
+    captured = capfd.readouterr()
+    document = json.loads(captured.out)
+    first, second = document["laws"]
+    assert (first["law"], first["outcome"]) == ("answers_every_problem", "broken")
+    assert found in first["found"]
+    assert second["law"] == "clocks_are_on_the_table"  # tried though the first ended the process
+    assert second["outcome"] != "held"
+    assert "Traceback" not in captured.err
+    for text in ("printed at import", "written at import", "printed in a law"):
+        assert text in captured.err
+
+
+@pytest.mark.parametrize("ending", ["raise SystemExit(0)", "raise KeyboardInterrupt", "os._exit(0)"])
+@pytest.mark.parametrize("name", ["Made", "Looked"])
+def test_a_plug_in_that_ends_before_the_first_law_is_one_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, ending: str, name: str
+) -> None:
+    (tmp_path / "ends.py").write_text(ENDINGS.format(ending=ending))
+    assert run("check", f"{tmp_path / 'ends.py'}:{name}", "--kind", "optimizer") == 5
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    line = captured.err.splitlines()[-1]
+    assert line.startswith("kdvfs: ")
+    assert any(word in line for word in ("SystemExit", "KeyboardInterrupt", "exit code 0"))
+
+
+@pytest.mark.parametrize(
+    "text", ["raise SystemExit(0)", "raise KeyboardInterrupt", "import os; os._exit(0)", "def ("]
+)
+def test_a_module_that_ends_when_imported_is_one_line(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "ends.py").write_text(text)
+    assert run("check", f"{tmp_path / 'ends.py'}:Plugin") == 5
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert "ends.py" in captured.err
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">&- 2>&- <&-"])
+def test_closed_streams_change_nothing_but_what_is_seen(tmp_path: Path, closed: str) -> None:
+    (tmp_path / "ends.py").write_text(ENDINGS.format(ending="return None"))
+    command = f"{sys.executable} -m kdvfs_sim check {tmp_path / 'ends.py'}:Plugin --json --only " + LAWS[1]
+    done = subprocess.run(
+        f"{command} --examples 3 {closed}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 5
+    assert "ended its process" not in done.stdout + done.stderr
+    if closed == "2>&-":
+        assert json.loads(done.stdout)["broken"] == 1
+
+
+def test_an_interrupt_ends_the_other_process_too(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(
+        "import os, time\n"
+        "class Plugin:\n"
+        "    def solve(self, problem, *, seed):\n"
+        f"        open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "        time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kdvfs_sim", "check", f"{tmp_path / 'slow.py'}:Plugin"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() and pid.read_text() != "")
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists())
+
+
+def wait_until(done: Callable[[], bool], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_an_interrupt_is_the_users_where_interrupts_are_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "getsignal", lambda _: signal.default_int_handler)
+
+    class Interrupts:
+        def solve(self, problem: Problem, *, seed: int) -> None:
+            raise KeyboardInterrupt
+
+    laws = check(Interrupts(), "optimizer", only=["answers_every_problem"])
+    with pytest.raises(KeyboardInterrupt):
+        next(laws)
+
+
+def test_what_leaves_in_this_process_breaks_its_law_too() -> None:
+    class Leaves:
+        def solve(self, problem: Problem, *, seed: int) -> None:
+            raise GeneratorExit
+
+    (verdict,) = check(Leaves(), "optimizer", only=["answers_every_problem"])
+    assert (verdict.outcome, verdict.found) == (
+        "broken",
+        f"{Leaves.solve.__qualname__} raised GeneratorExit: ",
+    )
+
+
+def test_a_model_that_cannot_say_what_it_is_for_breaks_its_laws() -> None:
+    class Model:
+        @property
+        def clock_table(self) -> None:
+            raise SystemExit(3)
+
+        def duration_ns(self, kind: object, clocks: object, /) -> int:
+            return 1
+
+    (verdict,) = check(Model(), "latency", only=["durations_are_positive"])
+    assert verdict.outcome == "broken"
+    assert "SystemExit: 3" in verdict.found
+
+
+BLOCKER = """
 import sys
 
 class Blocked:
@@ -116,33 +294,33 @@ class Blocked:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Blocked())
-from kdvfs_sim.cli import main
-main({arguments!r})
 """
 
 
-def without(names: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = BLOCKED.format(names=names, arguments=list(arguments))
+def without(folder: Path, names: set[str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run where some packages cannot be imported, in every process."""
+    (folder / "sitecustomize.py").write_text(BLOCKER.format(names=names))
+    environment = {**ENVIRONMENT, "PYTHONPATH": f"{folder}:{ENVIRONMENT['PYTHONPATH']}"}
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-m", "kdvfs_sim", *arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=FAULTY.parent,
-        env=ENVIRONMENT,
+        env=environment,
     )
 
 
-def test_without_hypothesis_one_line_says_what_to_install() -> None:
-    result = without({"hypothesis", "pytest"}, "check", "faulty.py:OwnEstimate")
+def test_without_hypothesis_one_line_says_what_to_install(tmp_path: Path) -> None:
+    result = without(tmp_path, {"hypothesis", "pytest"}, "check", "faulty.py:OwnEstimate")
     assert result.returncode == 2
     assert result.stderr.splitlines() == [
         "kdvfs: kdvfs_sim.testing and kdvfs check need hypothesis: pip install 'kdvfs-sim[testing]'"
     ]
 
 
-def test_it_works_without_pytest() -> None:
+def test_it_works_without_pytest(tmp_path: Path) -> None:
     arguments = ("check", "faulty.py:OwnEstimate", "--only", "the_problem_is_left_alone", "--examples", "20")
-    result = without({"pytest", "_pytest"}, *arguments)
+    result = without(tmp_path, {"pytest", "_pytest"}, *arguments)
     assert result.returncode == 0, result.stderr
     assert "held       the_problem_is_left_alone" in result.stdout

@@ -1,4 +1,4 @@
-"""The simple CSV: every column, defaults, and errors that name row and column."""
+"""The simple CSV: every column, defaults, and errors that name line and column."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ HEAD = "name,start_ns,duration_ns,stream,grid,pass,op_class,flops\n"
 def test_a_bad_cell_is_named(tmp_path: Path, row: str, column: str, value: str) -> None:
     with pytest.raises(TraceFormatError) as caught:
         read_trace(write(tmp_path, f"{HEAD}ok,0,1,,,,,\n{row}\n"))
-    assert f"t.csv: row 3: column {column!r}: {value!r} is not " in str(caught.value)
+    assert f"t.csv: line 3: column {column!r}: {value!r} is not " in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -85,9 +85,14 @@ def test_a_bad_cell_is_named(tmp_path: Path, row: str, column: str, value: str) 
     [
         ("name,start_ns,duration_ns,strem\na,1,2,3\n", "column 'strem' is unknown; columns: name, start_ns"),
         ("name,start_ns,duration_ns,name\na,1,2,3\n", "a column is named twice"),
-        ("name,start_ns,duration_ns\na,1\n", "row 2: has 2 cells; the header names 3"),
+        ("name,start_ns,duration_ns\na,1\n", "line 2: has 2 cells; the header names 3"),
         ('name,start_ns,duration_ns\n"a,1,2\n', "is not CSV text"),
         ("name,start_ns,duration_ns\n", "holds no GPU operation"),
+        (
+            "name,start_ns,duration_ns\na,0,9223372036854775807\n",
+            "spans 9.22e+09 s; at most 1e+08 s is right",
+        ),
+        ("name,start_ns,duration_ns\na,-9e18,1\nb,9,1\n".replace("9e18", "9" + "0" * 18), "spans 9e+09 s"),
     ],
 )
 def test_a_bad_file_is_one_line(tmp_path: Path, text: str, problem: str) -> None:
@@ -102,3 +107,12 @@ def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"name,start_ns,duration_ns\na\xff,1,2\n")
     with pytest.raises(TraceFormatError, match="is not CSV text"):
         read_trace(path)
+
+
+def test_a_file_that_may_be_cut_in_its_last_number_says_so(tmp_path: Path) -> None:
+    whole = "name,start_ns,duration_ns\na,1,2\nb,10,345\n"
+    assert read_trace(write(tmp_path, whole)).repairs == {}
+    cut = read_trace(write(tmp_path, whole[:-2]))
+    assert cut.ops["duration_ns"].to_list() == [2, 34]
+    assert sum(cut.repairs.values()) == 1
+    assert "without the line break" in next(iter(cut.repairs))

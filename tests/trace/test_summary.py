@@ -21,6 +21,7 @@ def test_equals_counting(trace: Trace) -> None:
     assert found.n_memcpy == sum(kind.op_class == "memcpy" for kind, _ in rows)
     assert found.n_memset == sum(kind.op_class == "memset" for kind, _ in rows)
     assert found.n_names == len({kind.name for kind, _ in kernels})
+    assert found.n_streams == len({(op["device"], op["stream"]) for _, op in rows})
     assert found.n_kernel_streams == len({(op["device"], op["stream"]) for _, op in kernels})
     assert found.busy_ns == sum(op["duration_ns"] for _, op in kernels)
     assert found.op_span_ns == span(op for _, op in rows)

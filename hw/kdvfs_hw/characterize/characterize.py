@@ -45,7 +45,7 @@ def characterize(
         from kdvfs_hw.characterize.switching import switching_latency, under_load
         from kdvfs_hw.measure.observer import Observer
 
-        with Observer(device) as observer, under_load(workload, observer):
+        with Observer(device, alone=True) as observer, under_load(workload, observer):
             readings = switching_latency(control, observer, pairs, say=say)
         found["switching"] = [reading.to_json() for reading in readings]
     for name, value in found.items():

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.emulator.behaviour import Domain
-from kdvfs_hw.emulator.faults import FAULTS, parse_fault
-from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, boot_id, load, save_new
+from kdvfs_hw.emulator.faults import check_value, parse_fault, parse_faults
+from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, load, save_new
 from kdvfs_hw.emulator.state import State
 from kdvfs_hw.journal import Journal
-from kdvfs_hw.timing import WallTime
+from kdvfs_hw.timing import WallTime, boot_id
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import TimeSource
 from kdvfs_sim.core.errors import DeviceError, InputError
@@ -32,7 +32,8 @@ class EmulatedGpu:
     """The device behind the emulated driver, and what an emulated workload talks to.
 
     Kernels are launched into one queue and run in order, as on a CUDA stream; how long they take
-    follows the clocks while they run. A queue outlives the process that filled it.
+    follows the clocks while they run. What a process had queued goes when
+    another opens the GPU and it has ended.
     """
 
     def __init__(self, folder: Path, *, time: TimeSource | None = None) -> None:
@@ -48,6 +49,8 @@ class EmulatedGpu:
         self._guard = threading.Lock()
         self._fold: State = self.spec.state(self.loaded.start_ns)
         self._offset = 0
+        for pid in {work.pid for work in self.view().queue if not _is_alive(work.pid)}:
+            self._record("drop", pid=pid)
 
     @classmethod
     def create(
@@ -58,6 +61,7 @@ class EmulatedGpu:
         ``faults``: as in ``parse_fault``, in force from the beginning.
         """
         time = time or WallTime()
+        scripted = parse_faults(faults)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "device.json"
         if path.exists() and load(path).boot_id != boot_id():
@@ -72,9 +76,8 @@ class EmulatedGpu:
         is_new = not path.exists() and save_new(path, loaded)
         gpu = cls(folder, time=time)
         if is_new:
-            for fault in faults:
-                name, value = parse_fault(fault)
-                gpu.script(name, value)
+            for name, value in scripted.items():
+                gpu._script(name, value)
         return gpu
 
     @property
@@ -114,10 +117,11 @@ class EmulatedGpu:
         self, name: str, value: float | None = None, *, after_s: float = 0.0, for_s: float | None = None
     ) -> None:
         """Put a fault of ``FAULTS`` in force, from ``after_s`` on, for ``for_s`` or for good."""
-        default = FAULTS[parse_fault(name)[0]][2]
-        self._record(
-            "fault", name=name, value=default if value is None else value, after_s=after_s, for_s=for_s
-        )
+        name, default = parse_fault(name)
+        self._script(name, default if value is None else check_value(name, value), after_s, for_s)
+
+    def _script(self, name: str, value: float, after_s: float = 0.0, for_s: float | None = None) -> None:
+        self._record("fault", name=name, value=value, after_s=after_s, for_s=for_s)
 
     def heal(self, name: str) -> None:
         """End a fault, scripted or in force."""
@@ -163,3 +167,13 @@ class EmulatedGpu:
 
     def _record(self, what: str, **fields: Any) -> None:
         self._requests.append({"t": self.time.now_ns(), "do": what, **fields})
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

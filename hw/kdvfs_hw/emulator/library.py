@@ -169,8 +169,7 @@ class EmulatedLibrary:
 
     @entry("nvmlDeviceGetPersistenceMode", _HANDLE, _OUT)
     def _persistence(self, handle: Address, out: Address) -> None:
-        self._device(handle)
-        put(c.c_uint, out, 1)
+        put(c.c_uint, out, not self._device(handle)[1].fault("no_persistence"))
 
     @entry("nvmlDeviceGetMigMode", _HANDLE, _OUT, _OUT)
     def _mig(self, handle: Address, current: Address, pending: Address) -> None:
@@ -262,7 +261,10 @@ class EmulatedLibrary:
 
     @entry("nvmlDeviceGetEnforcedPowerLimit", _HANDLE, _OUT)
     def _power_limit(self, handle: Address, out: Address) -> None:
-        put(c.c_uint, out, round(self._device(handle)[0].spec.power_limit_w * 1000))
+        gpu, state = self._device(handle)
+        lowered = state.fault("power_limit")
+        limit_w = min(gpu.spec.power_limit_w, lowered.value) if lowered else gpu.spec.power_limit_w
+        put(c.c_uint, out, round(limit_w * 1000))
 
     @entry("nvmlDeviceGetTemperatureV", _HANDLE, _OUT)
     def _temperature(self, handle: Address, out: Address) -> None:

@@ -84,14 +84,6 @@ class Loaded:
     boot_id: str
 
 
-def boot_id() -> str:
-    """Which start of the machine this is: monotonic times mean nothing across two of them."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
-
-
 def load(path: Path) -> Loaded:
     """Read ``device.json``. Raises DeviceError if it is missing or not ours."""
     try:

@@ -239,8 +239,9 @@ class State:
         """Clocks, speed and power that follow from load, locks and faults as they are now."""
         kind = self.queue[0].kind if self.queue else None
         steady = self.behaviour.steady(kind, Clocks(self.in_force["sm"], self.in_force["mem"]))
-        self.capped = steady.capped
-        goal_sm_mhz = self._held_down(steady.sm_mhz)
+        within_mhz = self._within_limit(kind, steady)
+        self.capped = steady.capped or within_mhz < steady.sm_mhz
+        goal_sm_mhz = self._held_down(within_mhz)
         if self.governor is None:
             sm_mhz = goal_sm_mhz
         else:
@@ -263,6 +264,14 @@ class State:
             n_old = bisect_right(self.history, self.t_ns - _KEPT_NS, key=lambda b: b.t_ns) - 1
             if n_old > 0:
                 del self.history[:n_old]
+
+    def _within_limit(self, kind: str | None, steady: Operating) -> int:
+        limit = self.fault("power_limit")
+        if limit is None or steady.power_w <= limit.value:
+            return steady.sm_mhz
+        lower = [mhz for mhz in self.behaviour.sm_mhz if mhz < steady.sm_mhz]
+        fitting = [m for m in lower if self.behaviour.at(kind, m, steady.mem_mhz).power_w <= limit.value]
+        return max(fitting, default=min(lower, default=steady.sm_mhz))
 
     def _held_down(self, sm_mhz: int) -> int:
         clipped, moved, hot = self.fault("clipped"), self.fault("mem_moves_sm"), self.fault("throttling")

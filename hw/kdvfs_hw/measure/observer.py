@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, Self
 
 import numpy as np
 
-from kdvfs_hw.measure.counter import EnergyWindow, Period, energy_between, find_edges, find_period
+from kdvfs_hw.measure.counter import Edge, EnergyWindow, Period, energy_between, find_edges, find_period
 from kdvfs_hw.timing import begin, join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
 from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError
@@ -22,6 +23,7 @@ _LEAD_NS: Final = 12_000_000  # before an expected update, the counter is read b
 _N_LEARN: Final = 10
 _CAP: Final = "sw_power_cap"  # the power limit at work, as usual; any other slowdown is a disturbance
 _OFTEN: Final = 0.02
+_STILL_NS: Final = 500_000_000  # by then the GPU has run out of what was queued for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +89,31 @@ class _Seen:
     readings: list[EnergyReading] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     foreign: dict[int, int] = field(default_factory=dict)  # pid: when first seen
+    limits: list[tuple[int, float]] = field(
+        default_factory=list
+    )  # when seen, power limit in W, at each change
 
 
 class Observer:
     """Watches ``device`` from ``with`` to its end. Changes nothing.
 
-    ``own_pids``: processes that belong to the measurement. Raises DeviceError, on leaving or from
-    ``check``, if the GPU stopped answering.
+    ``own_pids``: processes that belong to the measurement. ``alone``: nobody else may use the GPU, because
+    its clocks are ours. Raises DeviceError, on leaving or from ``check``, if the GPU stopped answering or
+    is no longer ours alone.
     """
 
-    def __init__(self, device: Device, *, own_pids: Collection[int] = (), tick_ns: int = _TICK_NS) -> None:
+    def __init__(
+        self,
+        device: Device,
+        *,
+        own_pids: Collection[int] = (),
+        alone: bool = False,
+        tick_ns: int = _TICK_NS,
+    ) -> None:
         self.device = device
         self.overhead = Overhead()
         self.own_pids = set(own_pids)
+        self._alone = alone
         self._tick_ns = tick_ns
         self._has = {f: c.support == "yes" for f, c in device.capabilities().items()}
         self._seen = _Seen()
@@ -125,6 +139,12 @@ class Observer:
         """Raises what ended the watching, if anything did."""
         if self._error is not None:
             raise self._error
+        if self._alone and self._seen.foreign:
+            pids = ", ".join(map(str, self._seen.foreign))
+            raise DeviceError(
+                f"{self.device.uuid}: another process ({pids}) has begun to use the GPU, and would run at "
+                "clocks of ours: the run ends and leaves the clocks to the driver"
+            )
 
     @contextmanager
     def suspended(self, really: bool = True) -> Iterator[None]:
@@ -143,6 +163,11 @@ class Observer:
     @property
     def period(self) -> Period | None:
         return find_period(find_edges(self._seen.readings[-400:]))
+
+    @property
+    def updates(self) -> tuple[Edge, ...]:
+        """Every update of the energy counter seen so far."""
+        return find_edges(list(self._seen.readings))
 
     def await_period(self, timeout_s: float = 3.0) -> Period | None:
         """Wait until the counter's period is known; None if it does not show in time."""
@@ -179,6 +204,13 @@ class Observer:
         foreign = [pid for pid, since_ns in self._seen.foreign.items() if since_ns <= to_ns]
         if foreign:
             marks.append(f"other processes used the GPU: {', '.join(map(str, foreign))}")
+        marks += self._changes_of_limit(from_ns, to_ns)
+        seen_ns = [from_ns, *(look.t_ns for look in looks), to_ns]
+        still_ns = max(later - earlier for earlier, later in pairwise(seen_ns))
+        if still_ns > _STILL_NS:
+            marks.append(
+                f"nothing was seen for {still_ns * 1e-9:.1f} s: this process or the machine stood still"
+            )
         return Observation(
             from_ns=from_ns,
             to_ns=to_ns,
@@ -192,6 +224,14 @@ class Observer:
             n_looks=n_looks,
             marks=tuple(marks),
         )
+
+    def _changes_of_limit(self, from_ns: int, to_ns: int) -> list[str]:
+        limits = list(self._seen.limits)
+        known = [(t_ns, limit_w) for t_ns, limit_w in limits if t_ns <= to_ns]
+        during = [limit_w for t_ns, limit_w in known if t_ns >= from_ns]
+        before = [limit_w for t_ns, limit_w in known if t_ns < from_ns][-1:]
+        other = [limit_w for limit_w in (*before, *during) if limit_w != limits[0][1]]
+        return [f"the power limit is {other[-1]:g} W, and was {limits[0][1]:g} W"] if other else []
 
     def _watch(self) -> None:
         n_ticks = 0
@@ -219,6 +259,7 @@ class Observer:
         seldom = n_ticks % _SELDOM == 0
         heat = self._ask(Feature.TEMPERATURE, self.device.temperature_c) if seldom else None
         if seldom:
+            self._look_at_limit(now_ns)
             for other in (
                 self._ask(Feature.PROCESSES, lambda: self.device.foreign_processes(self.own_pids)) or ()
             ):
@@ -233,6 +274,12 @@ class Observer:
                 slowed_by=frozenset() if reasons is None else reasons.slowed_by,
             )
         )
+
+    def _look_at_limit(self, now_ns: int) -> None:
+        with suppress(DeviceUnsupportedError):
+            limit_w = self.device.power_limit_w()
+            if not self._seen.limits or self._seen.limits[-1][1] != limit_w:
+                self._seen.limits.append((now_ns, limit_w))
 
     def _ask(self, feature: Feature, read: Callable[[], Any]) -> Any:
         if not self._has.get(feature, False):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
@@ -68,10 +70,39 @@ def write_bundle(
     gpu: GpuFacts,
     workload: str,
 ) -> Sequence[Path]:
-    """Write the experiment into a new folder; its files. Raises InputError if the folder is not empty."""
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: is not empty; name a new folder for the bundle")
-    (folder / "code").mkdir(parents=True, exist_ok=True)
+    """Write the experiment into a new folder, which appears whole or not at all; its files.
+
+    Raises InputError if the folder is not empty or cannot be written.
+    """
+    folder = Path(os.path.realpath(folder))
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder}: is not empty; name a new folder for the bundle")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
+    try:
+        _fill(draft, plan=plan, trace=trace, schedules=schedules, gpu=gpu, workload=workload)
+        draft.chmod(0o755)
+        draft.rename(folder)  # over an empty folder, if there is one
+    except (OSError, shutil.Error) as error:
+        words = getattr(error, "strerror", None) or "its packages could not be copied"
+        raise InputError(f"{folder}: cannot be written ({words})") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return sorted(path for path in folder.iterdir())
+
+
+def _fill(
+    folder: Path,
+    *,
+    plan: Plan,
+    trace: Trace,
+    schedules: Mapping[str, Schedule],
+    gpu: GpuFacts,
+    workload: str,
+) -> None:
     names = []
     for name, schedule in schedules.items():
         names.append(f"{name}.json")
@@ -92,7 +123,6 @@ def write_bundle(
     (folder / "run.sh").chmod(0o755)
     for package in ("kdvfs_sim", "kdvfs_hw"):
         _copy_package(package, folder / "code" / package)
-    return sorted(path for path in folder.iterdir())
 
 
 def _copy_package(name: str, target: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from kdvfs_hw.runs.record import Record
 from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, quantity
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO, Clocks
-from kdvfs_sim.core.device import ClockControl
+from kdvfs_sim.core.device import ClockControl, Device
 
 Readings = dict[tuple[str, Clocks], list[Reading]]
 _CAPPED: float = 0.01
@@ -64,6 +64,28 @@ def why_void(seen: Observation, clocks: Clocks) -> str:
     if wanted is not AUTO and read is not None and abs(read - wanted) > NEAR_MHZ:
         return f"memory clock not kept: asked for {wanted} MHz, read {read:.0f}"
     return ""
+
+
+def highest_sm_mhz(device: Device) -> int | None:
+    """The highest SM clock that may be asked for; None if none may."""
+    return max((c.sm_mhz for c in device.clock_table() if isinstance(c.sm_mhz, int)), default=None)
+
+
+def held_below(readings: Iterable[Reading], highest_mhz: int | None) -> str:
+    """A word on readings at AUTO that look like those of a locked clock; '' if they do not.
+
+    A clock that stays below the GPU's highest, without a limit or a slowdown at work, may be locked by
+    somebody else: the driver does not tell. It may also be all that this chip does: nothing is void by it.
+    """
+    seen = [each.seen for each in readings if each.clocks.sm_mhz is AUTO and not each.void]
+    ranges = [s.sm_range_mhz for s in seen if s.sm_range_mhz is not None and s.capped < _CAPPED]
+    if not ranges or highest_mhz is None or max(high for _, high in ranges) >= highest_mhz - NEAR_MHZ:
+        return ""
+    stayed_mhz = max(high for _, high in ranges)
+    return (
+        f"left to the driver, the SM clock stayed at {stayed_mhz} MHz, below the highest "
+        f"({highest_mhz}), and no reason is given: is it locked by somebody else (nvidia-smi -rgc releases)?"
+    )
 
 
 def isolated_quantities(plan: Plan, binding: Binding, readings: Readings) -> list[Quantity]:

@@ -89,6 +89,7 @@ class Director:
     last: Clocks | None = None
     landed: bool = False  # the last request was seen to be in force
     changes: list[Change] = field(default_factory=list)
+    stopped: bool = False  # the run is ending: nothing is waited for any more
 
     def request(self, clocks: Clocks) -> None:
         if clocks == self.last:
@@ -133,7 +134,7 @@ class Director:
         longest_ns = min(_LONGEST_NS, max(_SHORTEST_NS, _PATIENCE * expected_ns))
         end_ns = issued_ns + (longest_ns if telling else expected_ns)
         missed_ns: int | None = None
-        while device.time.now_ns() < end_ns:
+        while device.time.now_ns() < end_ns and not self.stopped:
             self.observer.check()
             if not telling:
                 device.time.sleep_ns(min(_POLL_NS, end_ns - device.time.now_ns()))
@@ -184,6 +185,10 @@ def _controller(director: Director, workload: Workload) -> Iterator[Todo]:
     begin(thread, clock)
     try:
         yield todo
+    except BaseException:
+        director.stopped = True
+        todo.clear()
+        raise
     finally:
         todo.append(None)
         join(thread, clock)

@@ -11,6 +11,7 @@ from typing import Any
 from kdvfs_hw.measure.loop import Reading, measure, overhead_of_watching, settle
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.measure.statistics import Interval, interval
+from kdvfs_hw.runs.isolated import held_below, highest_sm_mhz
 from kdvfs_hw.runs.record import KERNEL_COLUMNS, KERNELS, Record, kernel_rows, part_json
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_hw.workloads.command import run_command
@@ -26,6 +27,7 @@ class Observed:
     settled: bool = True
     period_ms: float | None = None
     overhead: Mapping[str, Any] = field(default_factory=dict)
+    highest_sm_mhz: int | None = None
 
     def step_time(self) -> Interval | None:
         return interval([reading.time_s for reading in self.steps])
@@ -51,7 +53,7 @@ def observe(
 
     Kernels come in a random order, another in each repeat, so that a drift falls on all alike.
     """
-    result = Observed()
+    result = Observed(highest_sm_mhz=highest_sm_mhz(device))
     parts = list(workload.parts) if kernels else []
     rng = random.Random(seed)
     record.begin(device, "observe", workload=dict(workload.describe()), seed=seed)
@@ -84,21 +86,28 @@ def observe(
             **observer.overhead.to_json(),
         }
         record.add("overhead", **result.overhead)
+        record.counter_updates(observer.updates)
     record.table(KERNELS, KERNEL_COLUMNS, kernel_rows(parts, result.kernels))
     record.page(observed_page(device, workload, result))
     return result
 
 
 def observe_command(
-    device: Device, command: Sequence[str], record: Record, *, folder: Path | None = None
+    device: Device,
+    command: Sequence[str],
+    record: Record,
+    *,
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Reading, int]:
     """Run any command and watch the GPU meanwhile; the reading of the whole run, and its exit code."""
     record.begin(device, "observe", workload={"command": list(command)})
     with Observer(device) as observer:
         observer.await_period()
-        reading, code = run_command(command, observer, folder=folder)
+        reading, code = run_command(command, observer, folder=folder, say=say)
         record.add("command", exit_code=code, **reading.to_json())
         record.add("overhead", **observer.overhead.to_json())
+        record.counter_updates(observer.updates)
     return reading, code
 
 
@@ -148,6 +157,9 @@ def summary_lines(result: Observed) -> Iterator[str]:
             f"watching slows the step by {result.overhead['overhead_pct']:+.2f} % "
             f"(noise {result.overhead['noise_pct']:.2f} %)"
         )
+    locked = held_below(result.steps, result.highest_sm_mhz)
+    if locked:
+        yield f"WARNING: {locked}"
     marks = sorted({mark for reading in result.steps for mark in reading.seen.marks})
     yield from (f"WARNING: {mark}" for mark in marks)
 

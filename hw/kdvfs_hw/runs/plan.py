@@ -58,6 +58,7 @@ class Arm:
 class Plan:
     """``arms``: the first is AUTO, the baseline; ``protocol``: how requests are made while the workload runs.
 
+    ``cap_w``: the power limit that the predictions are for; None: of none.
     ``switching_ns``: expected latency by (old, new). ``kinds``: what each kernel of a cell launches.
     ``memsets``: for each operation of the trace's driven stream, whether it is a memory set.
     """
@@ -70,6 +71,7 @@ class Plan:
     kinds: Mapping[str, KernelKind]
     memsets: tuple[bool, ...]
     assumed: tuple[str, ...]
+    cap_w: float | None = None
 
     @property
     def n_ops(self) -> int:
@@ -90,6 +92,7 @@ class Plan:
             "source": self.source,
             "gpu": self.gpu,
             "protocol": self.protocol.name,
+            "power_limit_w": self.cap_w,
             "assumed": list(self.assumed),
             "arms": [
                 {
@@ -127,6 +130,7 @@ def make_plan(scene: Scene, schedules: Mapping[str, Schedule], *, protocol: str)
         kinds=dict(zip(load_names(costs), scene.program.kinds, strict=True)),
         memsets=tuple(_is_memset(scene.program.kinds[int(kind)]) for kind in scene.chain.kind),
         assumed=tuple(dict.fromkeys((*costs.assumed, *table.assumed))),
+        cap_w=costs.cap_w,
     )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import csv
+import fcntl
+import io
 import json
 import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self, TextIO
+from typing import Any, Final, Self
 
+from kdvfs_hw.measure.counter import Edge
 from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.workloads.base import Part
 from kdvfs_sim.core.device import Device
@@ -26,23 +30,36 @@ LINES, PAGE, KERNELS, COSTS = "record.jsonl", "record.md", "kernels.csv", "costs
 class Record:
     """Appends lines to ``record.jsonl`` in a folder, each on disk before the next reading begins.
 
-    Without a folder the lines are only kept. Raises InputError for a folder that already holds a record.
+    A line is one write: whoever ends this process leaves whole lines, and at most one cut short, which
+    ``read_record`` passes over. Without a folder the lines are only kept. Without a line there is no file.
+    Raises InputError for a folder that already holds a record, that another run writes to, or that cannot be
+    written.
     """
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
         self.lines: list[dict[str, Any]] = []
-        self._file: TextIO | None = None
+        self._descriptor = -1
         if folder is not None:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                self._file = (folder / LINES).open("x", encoding="utf-8")
-            except FileExistsError:
+                self._descriptor = os.open(
+                    folder / LINES, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666
+                )
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                has_lines = os.fstat(self._descriptor).st_size > 0
+            except BlockingIOError:
+                os.close(self._descriptor)
                 raise InputError(
-                    f"{folder}: already holds {LINES}; a record is never overwritten, name another folder"
+                    f"{folder}: another run is writing its record there; name another folder"
                 ) from None
             except OSError as error:
                 raise InputError(f"{folder}: cannot be used for a record ({error.strerror})") from None
+            if has_lines:
+                os.close(self._descriptor)
+                raise InputError(
+                    f"{folder}: already holds {LINES}; a record is never overwritten, name another folder"
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -69,10 +86,28 @@ class Record:
         """One line, ``kind`` first. Numbers that are not finite become null."""
         line = {"kind": kind, **_finite(fields)}
         self.lines.append(line)
-        if self._file is not None:
-            self._file.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        if self._descriptor < 0:
+            return
+        assert self.folder is not None
+        data = json.dumps(line, separators=(",", ":"), default=str).encode() + b"\n"
+        try:
+            n_written = os.write(self._descriptor, data)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise InputError(f"{self.folder / LINES}: cannot be written ({error.strerror})") from None
+        if n_written != len(data):
+            raise InputError(
+                f"{self.folder / LINES}: {n_written} of {len(data)} bytes were written; is the disk full?"
+            )
+
+    def counter_updates(self, updates: Sequence[Edge]) -> None:
+        """The energy counter's updates as they were seen, so that what was made of them can be made again."""
+        self.add(
+            "counter_updates",
+            early_ns=[edge.early_ns for edge in updates],
+            late_ns=[edge.late_ns for edge in updates],
+            energy_mj=[edge.energy_mj for edge in updates],
+        )
 
     def page(self, lines: Iterable[str]) -> None:
         """The Markdown page beside the lines."""
@@ -83,15 +118,21 @@ class Record:
     def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """A CSV beside the lines, in the form that other commands read."""
         if self.folder is not None:
-            with (self.folder / name).open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(["" if v is None else v for v in row] for row in rows)
+            text = io.StringIO(newline="")
+            writer = csv.writer(text)
+            writer.writerow(columns)
+            writer.writerows(["" if v is None else v for v in row] for row in rows)
+            with atomic_write(self.folder / name) as file:
+                file.write(text.getvalue().encode())
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        if self._descriptor >= 0:
+            assert self.folder is not None
+            if not self.lines:  # nothing was begun: the folder can be named again
+                with suppress(OSError):
+                    os.unlink(self.folder / LINES)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def _finite(value: Any) -> Any:
@@ -123,6 +164,15 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     if head.get("format") != FORMAT or head.get("schema_version") != SCHEMA_VERSION:
         raise InputError(f"{path}: is not a record of version {SCHEMA_VERSION}; kdvfs hw observe writes one")
     return lines
+
+
+def read_updates(lines: Sequence[Mapping[str, Any]]) -> tuple[Edge, ...]:
+    """The counter's updates of a record; none in one of before they were kept."""
+    found = next((line for line in lines if line["kind"] == "counter_updates"), None)
+    if found is None:
+        return ()
+    columns = zip(found["early_ns"], found["late_ns"], found["energy_mj"], strict=True)
+    return tuple(Edge(early_ns=early, late_ns=late, energy_mj=mj) for early, late, mj in columns)
 
 
 def part_json(part: Part) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from kdvfs_hw.measure.loop import Reading, measure
 from kdvfs_hw.measure.observer import Observer
@@ -17,6 +17,7 @@ from kdvfs_hw.runs.record import COSTS, Record, part_json
 from kdvfs_hw.runs.validate import COST_COLUMNS, cost_rows
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.csv_table import read_csv_table
 from kdvfs_sim.core.device import ClockControl, Device
 from kdvfs_sim.core.errors import DeviceError, InputError
 
@@ -38,20 +39,21 @@ def read_points(path: Path) -> tuple[tuple[str, Clocks], ...]:
 
     Raises InputError naming row and column.
     """
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    missing = [name for name in _COLUMNS if not rows or name not in rows[0]]
+    table, lines = read_csv_table(path)
+    missing = [name for name in _COLUMNS if name not in table.columns]
     if missing:
         raise InputError(f"{path}: has no column {missing[0]!r}; {', '.join(_COLUMNS)} are needed")
+    if table.is_empty():
+        raise InputError(f"{path}: names no point")
     points = []
-    for number, row in enumerate(rows, 2):
+    for number, row in enumerate(table.select(pl.col(_COLUMNS).cast(pl.String)).iter_rows(named=True)):
+        where = f"{path}: {lines.at(number)}"
+        if not row["kernel"]:
+            raise InputError(f"{where}: names no kernel; * is every one")
         try:
             clocks = Clocks.parse(f"sm={row['sm_mhz'] or 'auto'},mem={row['mem_mhz'] or 'auto'}")
         except InputError as error:
-            raise InputError(f"{path}: line {number}: {error}") from None
+            raise InputError(f"{where}: {error}") from None
         points.append((row["kernel"], clocks))
     return tuple(dict.fromkeys(points))
 

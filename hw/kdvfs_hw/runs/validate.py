@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kdvfs_hw.measure.loop import Reading, measure, settle
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.measure.statistics import MIN_READINGS
-from kdvfs_hw.runs.isolated import Readings, isolated_quantities, isolated_round, why_void
+from kdvfs_hw.runs.isolated import (
+    Readings,
+    held_below,
+    highest_sm_mhz,
+    isolated_quantities,
+    isolated_round,
+    why_void,
+)
 from kdvfs_hw.runs.live import Block, Director, choose, live_quantities, live_round
 from kdvfs_hw.runs.plan import Binding, Plan, bind
 from kdvfs_hw.runs.record import COSTS, Record
@@ -18,7 +26,7 @@ from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, Ve
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.device import ClockControl, Device
-from kdvfs_sim.core.errors import DeviceError, InvariantError
+from kdvfs_sim.core.errors import DeviceError, DeviceUnsupportedError, InvariantError
 
 MODES: Final = ("observe", "isolated", "live")
 CONTROLLED: Final = frozenset({"isolated", "live"})
@@ -41,11 +49,13 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """``chosen``: name, time and energy against AUTO in per cent, where several schedules were live."""
+    """``chosen``: name, time and energy against AUTO in per cent, where several schedules were live.
+    ``notes``: what about the GPU may be other than the prediction takes it to be."""
 
     verdict: Verdict
     n_rounds: int
     n_void: int
+    notes: tuple[str, ...] = ()
     chosen: tuple[str, float, float] | None = None
 
     @property
@@ -93,7 +103,7 @@ def _rounds(
     steps: list[Reading] = []
     readings: Readings = {}
     blocks: list[Block] = []
-    with Observer(device) as observer:
+    with Observer(device, alone=control is not None) as observer:
         observer.await_period()
         say("warming up until temperature and speed stand still")
         settled = settle(
@@ -143,6 +153,7 @@ def _rounds(
             if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
                 break
         record.add("overhead", **observer.overhead.to_json())
+        record.counter_updates(observer.updates)
     void = [r.void for each in readings.values() for r in each if r.void]
     void += [reading.void for reading in steps if reading.void]
     void += [block.void for block in blocks if block.void]
@@ -151,7 +162,18 @@ def _rounds(
     if n_made and len(void) == n_made:
         raise DeviceError(f"{device.uuid}: all {n_made} readings are void: {void[0]}")
     chosen = choose(plan, blocks, slack=settings.slack) if len(plan.arms) > 2 and blocks else None
-    return Outcome(verdict=verdict, n_rounds=n_rounds, n_void=len(void), chosen=chosen)
+    notes = tuple(_notes(device, plan, [*steps, *(r for each in readings.values() for r in each)]))
+    return Outcome(verdict=verdict, n_rounds=n_rounds, n_void=len(void), notes=notes, chosen=chosen)
+
+
+def _notes(device: Device, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
+    with suppress(DeviceUnsupportedError):
+        limit_w = device.power_limit_w()
+        if plan.cap_w is not None and abs(limit_w - plan.cap_w) > 1:
+            yield (f"the GPU's power limit is {limit_w:g} W, the predictions are for {plan.cap_w:g} W")
+    locked = held_below(readings, highest_sm_mhz(device))
+    if locked:
+        yield locked
 
 
 def _quantities(
@@ -197,6 +219,7 @@ def outcome_lines(plan: Plan, outcome: Outcome) -> Iterator[str]:
     yield lines[0]
     yield from lines[1:]
     yield f"{plan.source} on {plan.gpu}, protocol {plan.protocol.name}, {outcome.n_rounds} rounds"
+    yield from (f"WARNING: {note}" for note in outcome.notes)
     if outcome.n_void:
         yield f"{outcome.n_void} readings are void and were left out"
     if outcome.chosen is not None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.errors import KdvfsError, PluginError, UsageError
 from kdvfs_sim.core.kinds import KernelKind
+from kdvfs_sim.core.objects import words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,17 @@ class Workload(Protocol):
     def describe(self) -> Mapping[str, object]: ...
 
 
+@contextmanager
+def blamed(name: str) -> Iterator[None]:
+    """What a user's code raises in the block is a PluginError that names the workload, file and line."""
+    try:
+        yield
+    except KdvfsError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"workload {name}: {words(error)}") from error
+
+
 class CallableWorkload:
     """Any function as a step that cannot be taken apart.
 
@@ -82,10 +95,11 @@ class CallableWorkload:
     def launch(self, part: str | None, n: int, /) -> Ticket:
         if part is not None:
             raise UsageError(f"workload {self.name}: has no parts, so none named {part!r}")
-        for _ in range(n):
-            self._step()
-        if n and self._synchronize is not None:
-            self._synchronize()
+        with blamed(self.name):
+            for _ in range(n):
+                self._step()
+            if n and self._synchronize is not None:
+                self._synchronize()
         return Ticket(time.monotonic_ns(), n)
 
     def segment(self, first: int, stop: int, /) -> Ticket:

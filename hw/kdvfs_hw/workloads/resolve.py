@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import sys
 from typing import Any, Final
 
 from kdvfs_hw.devices import OpenDevice
-from kdvfs_hw.workloads.base import CallableWorkload, Workload
+from kdvfs_hw.workloads.base import CallableWorkload, Workload, blamed
 from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.objects import load_object
 
 FORMS: Final = (
-    "gpt3xl-layer, gpt3xl-model or gpt3xl-decode, with sizes as in gpt3xl-layer,batch=4, or MODULE:ATTRIBUTE"
+    "gpt3xl-layer, gpt3xl-model or gpt3xl-decode, with sizes as in gpt3xl-layer,batch=4, or MODULE:ATTRIBUTE,"
+    " or FILE.py:ATTRIBUTE"
 )
 _TORCH: Final = ("gpt3xl-layer", "gpt3xl-model", "gpt3xl-decode")
 
 
 def workload_from(text: str) -> Workload:
-    """``gpt3xl-layer[,SIZE=N...]``, or ``module:attribute``: a Workload, a function that makes one, or any
-    function, which then is the step.
+    """``gpt3xl-layer[,SIZE=N...]``, ``module:attribute`` or ``file.py:attribute``: a Workload, a function
+    that makes one, or any function, which then is the step.
 
-    Raises UsageError for another text, for a missing package, and for sizes that are none.
+    Raises UsageError for another text, for a missing package, and for sizes that are none; PluginError where
+    the code named fails.
     """
     name, *options = text.split(",")
     if name in _TORCH:
@@ -36,8 +37,8 @@ def workload_from(text: str) -> Workload:
                 f"workload {name} needs PyTorch ({error}); install it with: pip install torch"
             ) from None
         return gpt3xl(name, {key: value for key, _, value in pairs})
-    module, colon, attribute = text.partition(":")
-    if not colon:
+    module, colon, attribute = text.rpartition(":")
+    if not colon or not attribute:
         raise UsageError(f"--workload {text!r}: write {FORMS}")
     return _adapted(_load(text, module, attribute), text)
 
@@ -51,21 +52,17 @@ def for_emulated(opened: OpenDevice) -> Workload | None:
     return default_workload(opened.emulated)
 
 
-def _load(text: str, module: str, attribute: str) -> Any:
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as python -m does: people keep such a file where they work
+def _load(text: str, place: str, attribute: str) -> Any:
     try:
-        found: Any = importlib.import_module(module)
-        for name in attribute.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError) as error:
+        return load_object(place, attribute)
+    except UsageError as error:
         raise UsageError(f"--workload {text!r}: {error}") from None
-    return found
 
 
 def _adapted(found: Any, text: str) -> Workload:
     if isinstance(found, type) or getattr(found, "makes_workload", False):
-        found = found()
+        with blamed(text):
+            found = found()
     if hasattr(found, "launch") and hasattr(found, "wait"):
         workload: Workload = found
         return workload

@@ -7,26 +7,15 @@ a lower clock a kernel is no faster, and slower by no more than the clock is low
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import numpy as np
 import polars as pl
 
+from kdvfs_sim.gpu.fit.finding import Finding
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings, merge_repeats, modes
 from kdvfs_sim.gpu.fit.sweep import Sweep
-
-Code: TypeAlias = Literal[
-    "bimodal",
-    "cap-plateau",
-    "clock-not-reached",
-    "cold-start",
-    "duplicate-series",
-    "seam",
-    "several-limits",
-    "unit-mix-up",
-]
 
 # Time x clock off by more than this, or an actual clock this far below the requested one, is no noise.
 NOT_REACHED: Final = 0.03
@@ -48,18 +37,9 @@ _POWER_RANGE_W: Final = (2.0, 3000.0)
 _LEAP: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """``text``: one line with numbers. ``kernels``: those concerned, in the order of the sweep."""
-
-    code: Code
-    text: str
-    kernels: tuple[str, ...]
-
-
 def diagnose(sweep: Sweep) -> tuple[Finding, ...]:
     """All findings, by code. A sweep with several power limits at one clock pair is judged limit by limit."""
-    findings = list(_units(sweep))
+    findings = [*sweep.findings, *_units(sweep)]
     limits = _limits(sweep)
     if limits:
         names = ", ".join(f"{limit:g}" for limit in limits)

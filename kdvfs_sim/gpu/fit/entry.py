@@ -19,7 +19,13 @@ from scipy.optimize import nnls
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
 from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu
-from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, LatencyForm, fit_latency, n_parameters
+from kdvfs_sim.gpu.fit.latency_fit import (
+    LatencyFit,
+    LatencyForm,
+    fit_latency,
+    n_parameters,
+    why_assumed,
+)
 from kdvfs_sim.gpu.fit.readings import Bools, Floats
 from kdvfs_sim.gpu.latency import DEFAULT_EXPONENT
 from kdvfs_sim.gpu.power import gpu_power
@@ -28,6 +34,7 @@ from kdvfs_sim.gpu.power import gpu_power
 _NINETY_PERCENT: Final = 1.645
 _ENDS: Final = ("low", "high")
 _POWER_TERMS: Final = ("clock", "work")
+_SHARES_OF_TIME: Final = ("compute_share", "fixed_share")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +62,22 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     gpu = gpu.with_facts(facts)
     few = (~np.isnan(fit.readings.time_s)).sum(axis=1) <= n_parameters(fit.latency.form)
     latency = _latency(gpu, fit, few, "middle")
-    late = max(float(np.nanquantile(np.expm1(latency.log_residual), 0.95)), 0.0)
-    facts["latency.residual_p95"] = Fact(value=late, source=source, kind="measured")
+    if not few.all():  # a curve through few readings leaves nothing unexplained, and says nothing of an error
+        late = max(float(np.nanquantile(np.expm1(latency.log_residual[~few]), 0.95)), 0.0)
+        facts["latency.residual_p95"] = Fact(value=late, source=source, kind="measured")
+    assumed = why_assumed(fit.readings, fit.latency.form)
+    assumed_of: dict[str, list[str]] = defaultdict(list)
     points = _points(gpu, fit, latency, few)
     by_category: dict[str, list[dict[str, _Range]]] = defaultdict(list)
-    for name, category, point in zip(fit.readings.kernels, fit.readings.categories, points, strict=True):
-        facts |= _facts(gpu, f"kernel.{escape(name)}", category, point, source)
-        by_category[category].append(point)
+    for k, (name, category) in enumerate(zip(fit.readings.kernels, fit.readings.categories, strict=True)):
+        facts |= _facts(gpu, f"kernel.{escape(name)}", category, points[k], source, assumed[k])
+        by_category[category].append(points[k])
+        assumed_of[category].append(assumed[k])
     for category, members in by_category.items():
         note = f"median and range of {len(members)} kernels"
-        facts |= _facts(gpu, f"category.{category}", category, _common(members), source, note)
+        facts |= _facts(
+            gpu, f"category.{category}", category, _common(members), source, max(assumed_of[category]), note
+        )
     # the first pattern found describes a kernel: what was measured now comes before what the entry had
     kept = {path: fact for path, fact in gpu.facts.items() if path not in facts}
     return replace(gpu.with_facts(facts), facts={**facts, **kept})
@@ -81,14 +94,26 @@ def _common(members: Sequence[Mapping[str, _Range]]) -> dict[str, _Range]:
 
 
 def _facts(
-    gpu: GpuFacts, path: str, category: str, point: Mapping[str, _Range], source: str, note: str = ""
+    gpu: GpuFacts,
+    path: str,
+    category: str,
+    point: Mapping[str, _Range],
+    source: str,
+    assumed: str,
+    note: str = "",
 ) -> dict[str, Fact]:
-    facts = {
-        f"{path}.{name}": Fact(
-            value=value.value, low=value.low, high=value.high, source=source, kind="measured", note=note
+    """``assumed``: why shares of time are not measured, "" where they are."""
+    facts = {}
+    for name, value in point.items():
+        by_form = name in _SHARES_OF_TIME and bool(assumed)
+        facts[f"{path}.{name}"] = Fact(
+            value=value.value,
+            low=value.low,
+            high=value.high,
+            source=source,
+            kind="assumed" if by_form else "measured",
+            note="; ".join(filter(None, (note, assumed if by_form else ""))),
         )
-        for name, value in point.items()
-    }
     for name in ("power_w", "work_share"):
         known = gpu.get(f"category.{category}.{name}")
         if name not in point and known is not None:

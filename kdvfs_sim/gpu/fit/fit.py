@@ -13,8 +13,9 @@ from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.fit.crossval import calibrated
-from kdvfs_sim.gpu.fit.diagnoses import Finding, diagnose
+from kdvfs_sim.gpu.fit.diagnoses import diagnose
 from kdvfs_sim.gpu.fit.few import SharedModel, fit_shared, with_clocks
+from kdvfs_sim.gpu.fit.finding import Finding
 from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, LatencyForm, fit_latency
 from kdvfs_sim.gpu.fit.power_fit import PowerFit, PowerForm, fit_power
 from kdvfs_sim.gpu.fit.readings import Merge, Readings, merge_repeats

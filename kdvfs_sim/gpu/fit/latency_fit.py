@@ -19,6 +19,7 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings
 from kdvfs_sim.gpu.fit.residuals import (
     ErrorSummary,
+    determined,
     margin_factor,
     outlier_scale,
     robust_cost,
@@ -63,6 +64,9 @@ FORMS: Final[dict[str, LatencyForm]] = {
         LatencyForm(name="p4+c, cap", exponent=DEFAULT_EXPONENT, capped=True),
     )
 }
+_ONE_MEMORY_CLOCK: Final = (
+    "one memory clock: time bound by memory and time that no clock changes are told apart by the form alone"
+)
 PARAMETERS: Final = ("sm", "memory", "fixed", "exponent")
 
 
@@ -102,8 +106,14 @@ class LatencyFit:
         return np.array([p_norm(x, y, p) for x, y, p in parts]) + self.fixed_s[:, None]
 
     @property
+    def determined(self) -> Bools:
+        """(n_kernels,): see ``residuals.determined``."""
+        return determined(self.log_residual, n_parameters(self.form))
+
+    @property
     def errors(self) -> ErrorSummary:
-        return summarize(self.log_residual)
+        """Of the kernels that are determined."""
+        return summarize(self.log_residual[self.determined])
 
     def margin(self, margin: str | None) -> Floats:
         """(n_kernels,): factor on predicted times, see ``margin_factor``."""
@@ -113,6 +123,20 @@ class LatencyFit:
 def n_parameters(form: LatencyForm) -> int:
     """Of one kernel."""
     return 2 + form.fixed + form.capped + (form.exponent is None)
+
+
+def why_assumed(readings: Readings, form: LatencyForm) -> tuple[str, ...]:
+    """For each kernel why the shares of its time are not measured; "" where they are."""
+    reasons = []
+    for times in readings.time_s:
+        read = ~np.isnan(times)
+        if read.sum() <= n_parameters(form):
+            reasons.append("few clocks: its curve is made of the form and of other kernels")
+        elif np.unique(readings.mem_mhz[read]).size == 1:
+            reasons.append(_ONE_MEMORY_CLOCK)
+        else:
+            reasons.append("")
+    return tuple(reasons)
 
 
 def effective_memory(mem_mhz: npt.ArrayLike, states: Floats, efficiency: Floats) -> Floats:

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from scipy.optimize import minimize, nnls
 
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.gpu.fit.readings import Floats, Readings
-from kdvfs_sim.gpu.fit.residuals import ErrorSummary, margin_factor, outlier_scale, summarize
+from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings
+from kdvfs_sim.gpu.fit.residuals import ErrorSummary, determined, margin_factor, outlier_scale, summarize
 from kdvfs_sim.gpu.fit.voltage import KNEE_GRID, RISE_GRID, Voltage, judge_voltage, relative_voltage
 
 Term: TypeAlias = Literal["linear", "cubic", "tree", "work", "rate"]
@@ -91,12 +91,23 @@ class PowerFit:
         return power
 
     @property
+    def n_parameters(self) -> int:
+        """Of one kernel: the floor, the terms, and the memory's part where it was fitted."""
+        return 1 + len(self.form.terms) + bool(self.memory_w_per_mhz.any())
+
+    @property
+    def determined(self) -> Bools:
+        """(n_kernels,): see ``residuals.determined``."""
+        return determined(self.log_residual, self.n_parameters)
+
+    @property
     def errors(self) -> ErrorSummary:
-        return summarize(self.log_residual)
+        """Of the kernels that are determined."""
+        return summarize(self.log_residual[self.determined])
 
     def margin(self, margin: str | None) -> Floats:
         """(n_kernels,): factor on predicted powers, see ``margin_factor``."""
-        return margin_factor(self.log_residual, 2 + len(self.form.terms), margin)
+        return margin_factor(self.log_residual, self.n_parameters, margin)
 
 
 def fit_power(

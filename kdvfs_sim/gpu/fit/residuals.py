@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.gpu.fit.readings import Floats
+from kdvfs_sim.gpu.fit.readings import Bools, Floats
 
 # A kernel's own residuals count like this many of all kernels': a quantile of five readings says little.
 POOLED_READINGS: Final = 20.0
@@ -52,26 +52,37 @@ def robust_cost(error: Floats, scale: float) -> float:
     return float((np.sqrt(1.0 + (error / scale) ** 2) - 1.0).sum())
 
 
+def determined(log_residual: Floats, n_parameters: int) -> Bools:
+    """(n_kernels,): kernels with more readings than coefficients. The others are fitted exactly, whatever
+    they are: what their residuals would say of an error is nothing."""
+    more: Bools = (~np.isnan(log_residual)).sum(axis=1) > n_parameters
+    return more
+
+
 def margin_factor(log_residual: Floats, n_parameters: int, margin: str | None) -> Floats:
     """(n_kernels,): factor by which a prediction is raised so that it holds at the level ``margin``.
 
     ``log_residual`` (n_kernels, n_readings): log of measured over predicted, NaN where not measured.
     ``margin``: None for no margin (factor 1) or "p95" and the like. A kernel's quantile is drawn towards
-    that of all kernels, and widened for the parameters fitted. Raises InputError for another margin.
+    that of all kernels, and widened for the parameters fitted. A kernel with no more readings than parameters
+    gets that of all; NaN where no kernel has more. Raises InputError for another margin.
     """
     n_kernels = log_residual.shape[0]
     if margin is None:
         return np.ones(n_kernels)
     level = margin_level(margin)
-    known = ~np.isnan(log_residual)
+    own = determined(log_residual, n_parameters)
+    known = ~np.isnan(log_residual) & own[:, None]
+    if not known.any():
+        return np.full(n_kernels, np.nan)
     n = known.sum(axis=1).astype(np.float64)
     freedom = np.sqrt(n / np.maximum(n - n_parameters, 1.0))
     widened = log_residual * freedom[:, None]
-    pooled = float(np.quantile(widened[known], level)) if known.any() else 0.0
-    own = np.array(
+    pooled = float(np.quantile(widened[known], level))
+    quantile = np.array(
         [np.quantile(row[ok], level) if ok.any() else pooled for row, ok in zip(widened, known, strict=True)]
     )
-    shrunk = (n * own + POOLED_READINGS * pooled) / (n + POOLED_READINGS)
+    shrunk = (n * quantile + POOLED_READINGS * pooled) / (n + POOLED_READINGS)
     factor: Floats = np.exp(np.maximum(shrunk, 0.0))
     return factor
 

@@ -6,7 +6,7 @@ stay in the order in which they were measured: a cold start shows in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +15,11 @@ from typing import Final
 import polars as pl
 
 from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.csv_table import UNENDED, Lines, read_csv_table
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES
+from kdvfs_sim.core.parquet import read_foreign
+from kdvfs_sim.gpu.fit.finding import Finding
 from kdvfs_sim.trace.categories import category_of
 
 # Null means AUTO for a requested clock (nobody asked for one) and unknown everywhere else.
@@ -35,6 +38,16 @@ SWEEP_SCHEMA: Final[Mapping[str, type[pl.DataType]]] = {
 _REQUIRED: Final = ("kernel", "sm_mhz", "mem_mhz")
 _OPTIONAL: Final = ("time_s", "power_w", "sm_mhz_actual", "power_limit_w", "temperature_c")
 _MHZ_RANGE: Final = (50, 20_000)
+# Outside of these no unit mixed up explains a value: it is refused. What is odd inside is a finding.
+_PLAUSIBLE: Final[Mapping[str, tuple[float, float, str]]] = {
+    "time_s": (1e-9, 1e6, "s a launch"),
+    "power_w": (1e-3, 1e6, "W"),
+    "energy_j": (1e-12, 1e9, "J a launch"),
+    "sm_mhz_actual": (1.0, 20_000.0, "MHz"),
+    "power_limit_w": (1.0, 1e5, "W"),
+    "temperature_c": (-50.0, 200.0, "degrees Celsius"),
+    "n": (1.0, 1e15, "launches"),
+}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,12 +55,14 @@ class Sweep:
     """Readings of kernels at requested clocks; ``rows`` has the columns of SWEEP_SCHEMA.
 
     Only ratios of the times of one kernel matter to a fit, so relative times do. ``energy_factor``: the
-    typical ratio of the energy to power x time, where a file gave all three; else 1.
+    typical ratio of the energy to power x time, where a file gave all three; else 1. ``findings``: what was
+    noticed when it was read.
     """
 
     rows: pl.DataFrame
     source: str = ""
     energy_factor: float = 1.0
+    findings: tuple[Finding, ...] = ()
 
     def __post_init__(self) -> None:
         if dict(self.rows.schema) != dict(SWEEP_SCHEMA):
@@ -114,116 +129,140 @@ def read_sweep(path: Path) -> Sweep:
     """
     if path.suffix not in (".csv", ".parquet"):
         raise InputError(f"{path}: a sweep is a .csv or .parquet file")
-    try:
-        if path.suffix == ".parquet":
-            table = pl.read_parquet(path)
-        else:
-            table = pl.read_csv(path, comment_prefix="#", infer_schema_length=None)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except pl.exceptions.PolarsError as error:
-        first_line = (str(error) or type(error).__name__).splitlines()[0]
-        raise InputError(f"{path}: cannot be read as {path.suffix[1:]} ({first_line})") from None
-    return sweep_from_rows(table, source=str(path))
+    if path.suffix == ".csv":
+        table, lines = read_csv_table(path)
+        return sweep_from_rows(table, source=str(path), lines=lines)
+    return sweep_from_rows(read_foreign(path), source=str(path))
 
 
-def sweep_from_rows(table: pl.DataFrame, *, source: str = "") -> Sweep:
+def sweep_from_rows(table: pl.DataFrame, *, source: str = "", lines: Lines | None = None) -> Sweep:
     """A sweep from ``kernel, sm_mhz, mem_mhz``, ``time_s`` and ``power_w`` or ``energy_j``.
 
     Optional: ``n``, ``sm_mhz_actual``, ``power_limit_w``, ``temperature_c``, ``category`` (else from the
-    kernel's name). A clock may be ``auto``. Time or power may be missing in a row or in all, not both. Other
-    columns are dropped. Raises InputError naming row, column and value.
+    kernel's name). A clock may be ``auto``. Time or power may be missing (empty or NaN) in a row or in all,
+    not both; a finding says where. Other columns are dropped. ``lines``: those of the rows, for messages.
+    Raises InputError naming row, column and value.
     """
-    where = source or "sweep"
-    for name in _REQUIRED:
-        if name not in table.columns:
-            raise InputError(f"{where}: has no column {name!r}; its columns are {', '.join(table.columns)}")
-    if not {"time_s", "power_w"} & set(table.columns):
-        raise InputError(
-            f"{where}: has neither time_s nor power_w; its columns are {', '.join(table.columns)}"
+    return _Table(table, source or "sweep", lines or Lines()).sweep(source)
+
+
+class _Table:
+    """Rows on their way to a sweep: each column is checked, and a value that cannot be is named."""
+
+    def __init__(self, table: pl.DataFrame, where: str, lines: Lines) -> None:
+        self.table, self.where, self.lines = table, where, lines
+
+    def sweep(self, source: str) -> Sweep:
+        listed = ", ".join(self.table.columns)
+        for name in _REQUIRED:
+            if name not in self.table.columns:
+                raise InputError(f"{self.where}: has no column {name!r}; its columns are {listed}")
+        if not {"time_s", "power_w"} & set(self.table.columns):
+            raise InputError(f"{self.where}: has neither time_s nor power_w; its columns are {listed}")
+        columns = {
+            "kernel": self.table["kernel"].cast(pl.String),
+            "sm_mhz": self.clocks("sm_mhz"),
+            "mem_mhz": self.clocks("mem_mhz"),
+            **{name: self.numbers(name) for name in _OPTIONAL},
+            "n": self.counts(),
+        }
+        factor = 1.0
+        if "energy_j" in self.table.columns:
+            if "time_s" not in self.table.columns:
+                raise InputError(f"{self.where}: has energy_j and no time_s; an energy needs its time")
+            energy = self.numbers("energy_j")
+            power = energy / columns["time_s"]
+            if "power_w" in self.table.columns:
+                factor = _factor(power / columns["power_w"])
+            else:
+                low, high, _ = _PLAUSIBLE["power_w"]
+                self.refuse(
+                    ((power < low) | (power > high)).fill_null(False),
+                    energy,
+                    f"over time_s is no power; {low:g} to {high:g} W is right",
+                )
+                columns["power_w"] = power
+        columns["category"] = self.categories(columns["kernel"])
+        rows = pl.DataFrame(columns).select(pl.col(name).cast(kind) for name, kind in SWEEP_SCHEMA.items())
+        self.refuse(rows["kernel"].fill_null("").str.strip_chars() == "", self.table["kernel"], "is empty")
+        empty = rows["time_s"].is_null() & rows["power_w"].is_null()
+        if empty.any():
+            where = self.lines.at(empty.arg_true()[0])
+            raise InputError(f"{self.where}: {where} has neither a time nor a power")
+        return Sweep(rows=rows, source=source, energy_factor=factor, findings=tuple(self.findings(rows)))
+
+    def findings(self, rows: pl.DataFrame) -> Iterator[Finding]:
+        """What is missing where others are there, and a file that may go on."""
+        for name, what in (("time_s", "time"), ("power_w", "power")):
+            missing = rows[name].is_null()
+            if missing.any() and not missing.all():
+                at = missing.arg_true()
+                named = ", ".join(self.lines.at(row) for row in at[:5])
+                more = f" and {len(at) - 5} more" if len(at) > 5 else ""
+                yield Finding(
+                    code="missing-values",
+                    text=f"{len(at)} of {rows.height} readings have no {what} (empty or NaN): {named}{more}",
+                    kernels=tuple(rows["kernel"].filter(missing).unique(maintain_order=True)),
+                )
+        if not self.lines.ended:
+            yield Finding(code="no-final-line-break", text=UNENDED, kernels=(rows["kernel"][-1],))
+
+    def clocks(self, name: str) -> pl.Series:
+        """Whole MHz, null for AUTO."""
+        column = self.table[name]
+        text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
+        auto = text == "auto"
+        numbers = text.set(auto.fill_null(False), None).cast(pl.Float64, strict=False)
+        self.refuse(auto.not_().fill_null(True) & numbers.is_null(), column, "is neither whole MHz nor auto")
+        low, high = _MHZ_RANGE
+        inside = (numbers >= low) & (numbers <= high) & (numbers == numbers.round())
+        outside = inside.not_() | numbers.is_nan()
+        self.refuse(
+            outside.fill_null(False),
+            column,
+            f"is no clock of {low} to {high} whole MHz (an offset? kHz?)",
         )
-    columns = {
-        "kernel": table["kernel"].cast(pl.String),
-        "sm_mhz": _clocks(table["sm_mhz"], where),
-        "mem_mhz": _clocks(table["mem_mhz"], where),
-    }
-    for name in _OPTIONAL:
-        columns[name] = _numbers(table, name, where)
-    columns["n"] = _counts(table, where)
-    factor = 1.0
-    if "energy_j" in table.columns:
-        energy, time = _numbers(table, "energy_j", where), columns["time_s"]
-        if "time_s" not in table.columns:
-            raise InputError(f"{where}: has energy_j and no time_s; an energy needs its time")
-        power = energy / time
-        if "power_w" in table.columns:
-            factor = _factor(power / columns["power_w"])
-        else:
-            columns["power_w"] = power
-    columns["category"] = _categories(table, columns["kernel"], where)
-    rows = pl.DataFrame(columns).select(pl.col(name).cast(kind) for name, kind in SWEEP_SCHEMA.items())
-    _refuse(
-        rows["kernel"].fill_null("").str.strip_chars() == "", table["kernel"], "kernel", "is empty", where
-    )
-    empty = rows["time_s"].is_null() & rows["power_w"].is_null()
-    if empty.any():
-        raise InputError(f"{where}: row {empty.arg_true()[0]} has neither a time nor a power")
-    return Sweep(rows=rows, source=source, energy_factor=factor)
+        return numbers.cast(pl.Int64)
 
+    def numbers(self, name: str) -> pl.Series:
+        """Plausible numbers, null where empty or NaN; all null without the column."""
+        if name not in self.table.columns:
+            return pl.Series(name, [None] * self.table.height, dtype=pl.Float64)
+        column = self.table[name]
+        numbers = column.cast(pl.Float64, strict=False)
+        self.refuse(numbers.is_null() & column.is_not_null(), column, "is not a number")
+        numbers = numbers.fill_nan(None)
+        low, high, unit = _PLAUSIBLE[name]
+        wrong = ((numbers < low) | (numbers > high)).fill_null(False)
+        self.refuse(wrong, column, f"is not possible; {low:g} to {high:g} {unit} is right")
+        return numbers
 
-def _clocks(column: pl.Series, where: str) -> pl.Series:
-    """Whole MHz, null for AUTO."""
-    text = column.cast(pl.String).str.strip_chars().str.to_lowercase()
-    auto = text == "auto"
-    numbers = text.set(auto.fill_null(False), None).cast(pl.Float64, strict=False)
-    wrong = auto.not_().fill_null(True) & numbers.is_null()
-    _refuse(wrong, column, column.name, "is neither whole MHz nor auto", where)
-    low, high = _MHZ_RANGE
-    outside = ((numbers < low) | (numbers > high) | (numbers != numbers.round())).fill_null(False)
-    _refuse(
-        outside, column, column.name, f"is no clock of {low} to {high} whole MHz (an offset? kHz?)", where
-    )
-    return numbers.cast(pl.Int64)
+    def counts(self) -> pl.Series:
+        if "n" not in self.table.columns:
+            return pl.Series("n", [1] * self.table.height, dtype=pl.Int64)
+        counts = self.numbers("n")
+        self.refuse(
+            counts.is_null() | (counts != counts.round()), self.table["n"], "is no number of launches"
+        )
+        return counts.cast(pl.Int64)
 
+    def categories(self, kernels: pl.Series) -> pl.Series:
+        if "category" not in self.table.columns:
+            return kernels.map_elements(category_of, return_dtype=pl.String).rename("category")
+        column = self.table["category"].cast(pl.String)
+        wrong = column.is_in(list(CATEGORIES)).not_().fill_null(True)
+        self.refuse(wrong, column, f"is none of {', '.join(CATEGORIES)}")
+        return column
 
-def _numbers(table: pl.DataFrame, name: str, where: str) -> pl.Series:
-    """Positive numbers, null where empty or NaN; all null without the column."""
-    if name not in table.columns:
-        return pl.Series(name, [None] * table.height, dtype=pl.Float64)
-    column = table[name]
-    numbers = column.cast(pl.Float64, strict=False)
-    _refuse(numbers.is_null() & column.is_not_null(), column, name, "is not a number", where)
-    numbers = numbers.fill_nan(None)
-    wrong = ((numbers <= 0) | numbers.is_infinite()).fill_null(False)
-    _refuse(wrong, column, name, "is not possible; a finite number above 0 is right", where)
-    return numbers
-
-
-def _counts(table: pl.DataFrame, where: str) -> pl.Series:
-    if "n" not in table.columns:
-        return pl.Series("n", [1] * table.height, dtype=pl.Int64)
-    counts = _numbers(table, "n", where)
-    wrong = counts.is_null() | (counts != counts.round())
-    _refuse(wrong, table["n"], "n", "is no number of launches", where)
-    return counts.cast(pl.Int64)
-
-
-def _categories(table: pl.DataFrame, kernels: pl.Series, where: str) -> pl.Series:
-    if "category" not in table.columns:
-        return kernels.map_elements(category_of, return_dtype=pl.String).rename("category")
-    column = table["category"].cast(pl.String)
-    wrong = column.is_in(list(CATEGORIES)).not_().fill_null(True)
-    _refuse(wrong, column, "category", f"is none of {', '.join(CATEGORIES)}", where)
-    return column
+    def refuse(self, wrong: pl.Series, column: pl.Series, problem: str) -> None:
+        """Raises InputError naming the first of the ``wrong``."""
+        rows = wrong.arg_true()
+        if rows.len():
+            at, value = self.lines.at(rows[0]), column[rows[0]]
+            raise InputError(f"{self.where}: {at}, column {column.name!r}: {value!r} {problem}")
 
 
 def _factor(ratio: pl.Series) -> float:
     """The typical factor between two statements of one power."""
     middle = ratio.drop_nulls().median()
     return float(middle) if isinstance(middle, int | float) else 1.0
-
-
-def _refuse(wrong: pl.Series, column: pl.Series, name: str, problem: str, where: str) -> None:
-    rows = wrong.arg_true()
-    if rows.len():
-        raise InputError(f"{where}: row {rows[0]}, column {name!r}: {column[rows[0]]!r} {problem}")

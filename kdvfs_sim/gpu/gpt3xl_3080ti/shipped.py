@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +15,7 @@ import polars as pl
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.files import atomic_write
 from kdvfs_sim.gpu.gpt3xl_3080ti.calls import CALLS, order
+from kdvfs_sim.gpu.gpt3xl_3080ti.other_sizes import OtherSizes
 from kdvfs_sim.gpu.gpt3xl_3080ti.surface import CLOCKS, Board, Floats, Kernels, Rows
 from kdvfs_sim.gpu.tables import read_cost_table
 from kdvfs_sim.trace.assemble import assemble
@@ -35,26 +36,21 @@ _FITTED: Final = ("auto_sm_mhz", "sm_time", "memory_time", "fixed_time", "clock_
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shipped:
-    """Parameters of the fit and the published numbers that a transfer starts from.
-
-    ``luck_*_pct``: what choosing on noisy measurements made Table 1 look better than it is.
-    """
+    """Parameters of the fit and the published numbers that a transfer starts from."""
 
     board: Board
     kernels: Kernels
     auto_time_s: Floats
     n_calls: Rows
     chosen: Rows
-    luck_time_pct: float
-    luck_energy_pct: float
+    other_sizes: OtherSizes
 
 
 def write_parameters(shipped: Shipped, folder: Path, sources: dict[str, tuple[str, str]]) -> None:
     """``board.toml`` and ``kernels.csv``. ``sources``: kind and source by number, "" for the others."""
     import tomli_w
 
-    numbers = {field.name: getattr(shipped.board, field.name) for field in fields(Board)}
-    numbers |= {"luck_time_pct": shipped.luck_time_pct, "luck_energy_pct": shipped.luck_energy_pct}
+    numbers = asdict(shipped.board) | asdict(shipped.other_sizes)
     document = {}
     for name, value in numbers.items():
         kind, source = sources.get(name, sources[""])
@@ -82,7 +78,7 @@ def load(folder: Path | None = None) -> Shipped:
     board: dict[str, Any] = {
         name: entry["value"] for name, entry in tomllib.loads(_text(BOARD_FILE, folder)).items()
     }
-    luck = {name: board.pop(name) for name in ("luck_time_pct", "luck_energy_pct")}
+    elsewhere = {field.name: board.pop(field.name) for field in fields(OtherSizes)}
     table = pl.read_csv(_text(KERNELS_FILE, folder).encode(), comment_prefix="#")
     return Shipped(
         board=Board(**board),
@@ -92,7 +88,7 @@ def load(folder: Path | None = None) -> Shipped:
         auto_time_s=table["auto_time_s"].to_numpy(),
         n_calls=table["n_calls"].to_numpy(),
         chosen=np.array([CLOCKS.index(Clocks.parse(text)) for text in table["table1_clocks"]]),
-        **luck,
+        other_sizes=OtherSizes(**elsewhere),
     )
 
 

@@ -1,0 +1,51 @@
+"""Mixes of two schedules that are not worth their second one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
+from kdvfs_sim.optimize.baselines import static_mix
+from kdvfs_sim.optimize.solve import GAP
+
+SMALL_PART: Final = 0.01  # of the iterations
+
+
+def without_noise(problem: Problem, solution: Solution) -> Solution:
+    """The larger part of a mix alone, where the other is for less than SMALL_PART of the iterations and gains
+    less than GAP, which any answer may leave open.
+
+    Such a mix uses the last thousandths of a budget; one schedule is easier to run, replay and explain. The
+    budget is kept, and the answer is no worse than the best mix of two locks.
+    """
+    mixed = solution.metrics
+    if solution.alternate is None or solution.schedule is None or mixed is None:
+        return solution
+    minor = min(solution.share, 1 - solution.share)
+    major = solution.schedule if solution.share > 0.5 else solution.alternate
+    if minor >= SMALL_PART:
+        return solution
+    alone = problem.evaluate(major)
+    value = _value(problem.objective, alone)
+    baseline = _value(problem.objective, static_mix(problem).metrics)
+    if value > min(_value(problem.objective, mixed) * (1 + GAP), baseline):
+        return solution
+    what = str(major.requests[0].clocks) if len(major) == 1 else f"{len(major)} requests"
+    return replace(
+        solution,
+        status="feasible" if solution.lower_bound is None else "not exact",
+        message=f"{what}; a mix with another for {minor:.2%} of the iterations gains less than {GAP:.2%}",
+        schedule=major,
+        alternate=None,
+        share=1.0,
+        metrics=alone,
+    )
+
+
+def _value(objective: Objective, metrics: Metrics | None) -> float:
+    """Infinite for what is over budget or unknown."""
+    if metrics is None or metrics.energy_j is None:
+        return float("inf")
+    allowed = objective.allows(metrics.time_s, metrics.energy_j)
+    return objective.value(metrics.time_s, metrics.energy_j) if allowed else float("inf")
