@@ -46,6 +46,7 @@ MEANINGS: Final[dict[str, str]] = {
     "switching.memory.switching_ns": "from the request until the memory runs at the new clock",
     "switching.memory.up_ns": "switching_ns to a higher clock, where known apart",
     "switching.memory.down_ns": "switching_ns to a lower clock, where known apart",
+    "host_link.power_w": "device power during a copy from or to the host; unknown: that of communication",
     "protocol.trigger_ns": "from a launch boundary until a request that follows it is made",
     "protocol.relaunch_ns": "from a finished change on a drained GPU until the next kernel runs",
     "sensor.period_ns": "update period of the power reading",
@@ -55,6 +56,15 @@ MEANINGS: Final[dict[str, str]] = {
     "governor.rise_ns": "length of a rise",
     "governor.steps": "equal steps of such a move",
     "governor.overshoot": "how much too far a fall goes, relative to its depth",
+    "governor.budget.tick_ns": "the governor looks at the power so often",
+    "governor.budget.window_ns": "the mean over so long is held to the limit; unknown: each kernel is",
+    "governor.budget.gain": "allowed power per power that the mean lies below the limit",
+    "governor.budget.burst": "power held from tick to tick while the mean is low, over the limit",
+    "governor.budget.gemm_burst": "burst while matrix products run, where known apart",
+    "governor.budget.burst_gain": "a tick moves the allowed power by so much of what was off from that",
+    "governor.budget.most": "highest power allowed at all, over the limit",
+    "governor.budget.least": "what is allowed however high the mean, over the limit",
+    "governor.budget.rise": "a tick raises the allowed power at most so much, over the limit",
 }
 KERNEL_FIELDS: Final[dict[str, str]] = {
     "sm_mhz": "SM clock at which such kernels run under AUTO and the default power limit",
@@ -267,6 +277,8 @@ def check_path(path: str) -> None:
     if path in MEANINGS:
         return
     head, _, rest = path.partition(".")
+    if head == "host_link" and rest in KERNEL_FIELDS:
+        return
     name, _, last = rest.rpartition(".")
     if last in KERNEL_FIELDS and name:
         if head == "kernel" or (head == "category" and name in CATEGORIES):

@@ -19,6 +19,7 @@ from kdvfs_sim.gpu.power import GpuPower
 
 TENSOR_CATEGORIES: Final = ("gemm", "attention")
 _COPY: Final = "category.copy"
+_HOST_LINK: Final = "host_link"  # copies to and from the host, where their power is known
 _OPPOSITE: Final[dict[Level, Level]] = {"low": "high", "nominal": "nominal", "high": "low"}
 
 
@@ -26,10 +27,10 @@ _OPPOSITE: Final[dict[Level, Level]] = {"low": "high", "nominal": "nominal", "hi
 class OperatingPoints:
     """One operating point for each kernel kind; all arrays have shape (n_kinds,).
 
-    ``paths``: where the entry describes the kind, ``kernel.<pattern>`` or ``category.<category>``;
-    '' for nowhere. At ``sm_mhz`` and the default memory clock it draws ``power_w``. Unknown is NaN:
-    a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w`` gives a null
-    energy. ``occupancy``: share of the SMs that the kernel fills, already in ``power_w``.
+    ``paths``: where the entry describes the kind, ``kernel.<pattern>``, ``category.<category>`` or
+    ``host_link``; '' for nowhere. At ``sm_mhz`` and the default memory clock it draws ``power_w``.
+    Unknown is NaN: a NaN ``compute_share`` means that no clock changes the duration, a NaN ``power_w``
+    gives a null energy. ``occupancy``: share of the SMs that the kernel fills, already in ``power_w``.
     """
 
     paths: tuple[str, ...]
@@ -108,6 +109,9 @@ def _path(gpu: GpuFacts, kind: KernelKind) -> str:
                 return f"kernel.{pattern}"
     # only memory operations within the device load its memory; the others wait for a link
     on_device = kind.op_class == "memset" or "DtoD" in kind.name
+    over_host_link = kind.op_class == "memcpy" and ("HtoD" in kind.name or "DtoH" in kind.name)
+    if over_host_link and gpu.get(f"{_HOST_LINK}.power_w") is not None:
+        return _HOST_LINK
     category = kind.category if kind.op_class == "kernel" else "copy" if on_device else "communication"
     path = f"category.{category}"
     return path if gpu.get(f"{path}.power_w") is not None else ""

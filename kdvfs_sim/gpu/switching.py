@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import Auto, ClockMhz, Clocks
 from kdvfs_sim.core.errors import ContractError, UsageError
-from kdvfs_sim.core.governor import DynamicGovernor
+from kdvfs_sim.core.governor import DynamicGovernor, PowerBudget
 from kdvfs_sim.core.protocols import SwitchingModel
 from kdvfs_sim.core.switching import PROTOCOLS, SwitchCost, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.facts import Fact, GpuFacts, Level
@@ -152,6 +152,22 @@ def dynamic_governor(gpu: GpuFacts) -> DynamicGovernor | None:
         **{name: round(fact.value) for name, fact in times.items() if fact is not None},
         steps=round(gpu.value("governor.steps", 4)),
         overshoot=gpu.value("governor.overshoot", 0.0),
+        budget=_power_budget(gpu),
+    )
+
+
+def _power_budget(gpu: GpuFacts) -> PowerBudget | None:
+    path = "governor.budget"
+    if gpu.get(f"{path}.window_ns") is None:
+        return None
+    tick_ns, window_ns = (gpu.need(f"{path}.{name}").value for name in ("tick_ns", "window_ns"))
+    gemm_burst = gpu.get(f"{path}.gemm_burst")
+    shares = ("gain", "burst", "burst_gain", "most", "least", "rise")
+    return PowerBudget(
+        tick_ns=round(tick_ns),
+        n_ticks=max(1, round(window_ns / tick_ns)),
+        **{name: gpu.need(f"{path}.{name}").value for name in shares},
+        burst_of=() if gemm_burst is None else (("gemm", gemm_burst.value),),
     )
 
 

@@ -82,8 +82,12 @@ def cell_cost(cells: Cells, i: int, c: int) -> tuple[int, float]:
     return busy_ns + gap_ns, energy_j
 
 
-def cells_of(chain: Chain, costs: CostTable, rows: Ints, *, at_least: bool = False) -> Cells:
+def cells_of(
+    chain: Chain, costs: CostTable, rows: Ints, *, at_least: bool = False, start: int | None = None
+) -> Cells:
     """The cells of a chain at some rows of the cost table.
+
+    Launches may run at what may be requested, and at ``start``, which is in force until the first change.
 
     Gaps are those recorded, or, for bounds, ``at_least`` what no change of clocks can remove.
     """
@@ -93,7 +97,7 @@ def cells_of(chain: Chain, costs: CostTable, rows: Ints, *, at_least: bool = Fal
     if at_least and chain.floor_ns is not None:
         floor_ns = chain.floor_ns.astype(np.int64)
     ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
-    known = np.isfinite(ratio) & np.isfinite(power_w) & costs.requestable[rows]
+    known = np.isfinite(ratio) & np.isfinite(power_w) & (costs.requestable[rows] | (rows == start))
     never_idle = (gap_ns == 0) & (floor_ns == 0)
     return Cells(
         kind=chain.kind.astype(np.int32),

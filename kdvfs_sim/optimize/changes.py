@@ -56,7 +56,8 @@ class Rules(NamedTuple):
 class Runs(NamedTuple):
     """Running on under one request: sums over launches from the first, shape (C, boundaries).
 
-    ``barred`` counts the launches that may not run under the request.
+    ``barred`` counts the launches that may not run under the request. Such a launch is given 1 ns: what is
+    asked for at its start and lands at once lands before it.
     """
 
     start_ns: Ints
@@ -117,7 +118,9 @@ def model_of(
     runs = runs_of(cells, 2 if boundary == "periodic" else 1)
     if boundary == "periodic" and not (protocol.drains or protocol.anticipates):
         # A request that comes after the end of the iteration is none.
-        ahead_ns = runs.start_ns[:, [len(cells.kind)]] - runs.start_ns[:, : len(cells.kind)]
+        n = len(cells.kind)
+        ahead_ns = runs.start_ns[:, [n]] - runs.start_ns[:, :n]
+        ahead_ns[runs.barred[:, [n]] > runs.barred[:, :n]] = np.iinfo(np.int64).max
         may_change = may_change & (ahead_ns[requestable].min(axis=0) > protocol.trigger_ns)
     rules = Rules(
         drains=protocol.drains,
@@ -188,7 +191,7 @@ def runs_of(cells: Cells, laps: int) -> Runs:
         total, carried = 0.0, 0.0
         for k in range(laps * n):
             i = k % n
-            time_ns, term = 0, 0.0
+            time_ns, term = 1, 0.0
             if cells.allowed[i, c]:
                 time_ns, term = cell_cost(cells, i, c)
             term -= carried
@@ -291,8 +294,12 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     time_ns = stopped_ns
     while elapsed_ns > 0 or frozen_ns > 0:
         k = m % n
-        if m == runs.start_ns.shape[1] - 1 or not cells.allowed[k, a]:
+        if m == runs.start_ns.shape[1] - 1:
             return -1, 0, 0.0
+        if not cells.allowed[k, a]:
+            if elapsed_ns > 0:
+                return -1, 0, 0.0
+            break
         busy_ns = launch_ns(cells, k, a)
         if elapsed_ns < busy_ns:
             break
@@ -313,10 +320,12 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
         if not cells.allowed[k, b]:
             return -1, 0, 0.0
         kind = cells.kind[k]
-        whole_ns = launch_ns(cells, k, a)
-        scale = cells.ratio[kind, b] / cells.ratio[kind, a]
-        rest_ns = np.int64(np.rint((whole_ns - elapsed_ns) * scale))  # type: ignore[assignment]
-        energy_j += (cells.power_w[kind, a] * elapsed_ns + cells.power_w[kind, b] * rest_ns) * 1e-9
+        rest_ns = launch_ns(cells, k, b)
+        if cells.allowed[k, a]:
+            scale = cells.ratio[kind, b] / cells.ratio[kind, a]
+            rest_ns = np.int64(np.rint((launch_ns(cells, k, a) - elapsed_ns) * scale))  # type: ignore[assignment]
+            energy_j += cells.power_w[kind, a] * elapsed_ns * 1e-9
+        energy_j += cells.power_w[kind, b] * rest_ns * 1e-9
         if frozen_ns > 0:
             energy_j += cells.frozen_w[kind, a] * frozen_ns * 1e-9
         gap_ns = gap_after(cells, k, elapsed_ns + frozen_ns + rest_ns)

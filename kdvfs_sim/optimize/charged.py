@@ -23,6 +23,7 @@ from kdvfs_sim.optimize.blocks import LONG, LongPaths
 from kdvfs_sim.optimize.changes import Model, model_of, most_begun
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
+from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack
 from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
@@ -32,6 +33,7 @@ from kdvfs_sim.optimize.target import Outcome, Target
 COARSE = 24  # clocks, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
 NEAR = 1e-4  # relative: where that look takes the multiplier to be found
+OFF = (-0.01, 0.01, -0.02, 0.02, -0.04, 0.04)  # relative: multipliers beside the best one
 N_STARTS = 3  # choices of the free problem that a descent starts from
 
 
@@ -59,11 +61,44 @@ class Chase:
                 outcomes += joints
             if self._closed(outcomes, target, bound):
                 return outcomes, bound
+        exchanged: list[Outcome] = []
+        if not isinstance(self.paths, LongPaths):
+            exchanged = self._exchanged(self.paths, target, [])
+            outcomes += exchanged
+        if exchanged and not self._closed(outcomes, target, bound):
+            outcomes += self._refined(target, exchanged)
+            bound = self.frontier.bound(target)
         if isinstance(self.paths, OpenPaths) and not self._closed(outcomes, target, bound):
-            found, proven = close(self.paths, target, gap=self.gap)
+            values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))
+            enough = min(values, default=np.inf) / (1 + self.gap)
+            found, proven = close(self.paths, target, gap=self.gap, enough=enough)
             outcomes += [] if found is None else [found]
             bound = max(bound, proven)
         return outcomes, bound
+
+    def _exchanged(
+        self, paths: OpenPaths | ClosedPaths, target: Target, found: list[Outcome]
+    ) -> list[Outcome]:
+        """What stretches of the outcomes known make."""
+        return exchanges(
+            paths.model,
+            [*self.frontier.outcomes, *found],
+            target,
+            self.frontier.tightest(target)[0],
+            gap=self.gap,
+            enough=self.frontier.bound(target) * (1 + self.gap / 2),
+        )
+
+    def _refined(self, target: Target, found: list[Outcome]) -> list[Outcome]:
+        """The same with more outcomes: those of multipliers a little off, which differ elsewhere."""
+        assert not isinstance(self.paths, LongPaths)
+        energy_weight, time_weight = self.frontier.tightest(target)[0]
+        for step in OFF:
+            self.frontier.ask(self.paths, energy_weight, time_weight * (1 + step))
+            found = self._exchanged(self.paths, target, found) or found
+            if self._closed(found, target, self.frontier.bound(target)):
+                break
+        return found
 
     def _closed(self, outcomes: list[Outcome], target: Target, bound: float) -> bool:
         values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))
@@ -84,6 +119,7 @@ class Charged:
         relaxed = self._paths(self._rows, at_least=True)
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
+        self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
         self._chase = chase
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
             predicted = self._paths(self._rows, at_least=False)
@@ -105,6 +141,8 @@ class Charged:
         placed = self._chase.paths.place(outcome)
         if placed is None:
             return None
+        if not problem.costs.requestable[self._rows[placed.requests[0, 2]]]:
+            placed = replace(placed, requests=placed.requests[:0])  # stays at a start that nobody can ask for
         return placed.schedule(
             tuple(problem.costs.clocks[row] for row in self._rows),
             protocol=problem.protocol.name,
@@ -123,9 +161,11 @@ class Charged:
     ) -> OpenPaths | ClosedPaths | LongPaths:
         """The schedules of the first launches of the chain, of all unless said otherwise."""
         problem, part = self._problem, slice(n_launches)
-        cells = self._restrict(cells_of(problem.chain, problem.costs, rows, at_least=at_least), rows)
+        start = self._start if problem.boundary == "one-shot" else None
+        cells = cells_of(problem.chain, problem.costs, rows, at_least=at_least, start=start)
+        cells = self._restrict(cells, rows)
         cells = cells.first(len(problem.chain) if n_launches is None else n_launches)
-        start = int(np.searchsorted(rows, self._start))
+        begin = int(np.searchsorted(rows, self._start))
         build = partial(
             model_of,
             protocol=problem.protocol,
@@ -141,9 +181,9 @@ class Charged:
             n_ahead = most_begun(cells, int(longest) + problem.protocol.trigger_ns)
             if n_ahead < len(cells.kind) // 4:
                 return LongPaths(
-                    cells=cells, may_change=self._begins[part], build=build, start=start, n_ahead=n_ahead
+                    cells=cells, may_change=self._begins[part], build=build, start=begin, n_ahead=n_ahead
                 )
-        return OpenPaths(model=build(cells, self._begins[part]), start=start)
+        return OpenPaths(model=build(cells, self._begins[part]), start=begin)
 
     def _seeds(self, target: Target) -> tuple[Weights, ...]:
         """The weights that matter with few clocks, or few launches: those of all are near."""

@@ -54,6 +54,14 @@ class Frontier:
     lines: list[Line] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
 
+    def ask(self, oracle: Oracle, energy_weight: float, time_weight: float) -> Outcome | None:
+        """Add what an oracle says of some weights."""
+        value_j, outcome = oracle(energy_weight, time_weight)
+        self.lines.append(Line(energy_weight, time_weight, value_j))
+        if outcome is not None:
+            self.outcomes.append(outcome)
+        return outcome
+
     @property
     def least_time_ns(self) -> float:
         """Proven lower bound on time."""
@@ -101,14 +109,14 @@ class Frontier:
         On every edge of the envelope the objectives are monotone or rise and then fall, so the
         best point is a corner: where two lines meet, or where one meets the budget.
         """
+        if not self.outcomes:
+            return np.inf, np.inf
         a, b, v = (np.array(column) for column in zip(*self.lines, strict=True))
         sloped = a > 0
         with np.errstate(divide="ignore", invalid="ignore"):
             level, slope = v[sloped] / a[sloped], b[sloped] / a[sloped]
             meets = (level[:, None] - level) / (slope[:, None] - slope)
             at_budget = (v - a * target.max_energy_j) / b
-        if not self.outcomes:
-            return np.inf, np.inf
         first, last = self.least_time_ns, target.max_time_ns
         if last == np.inf:  # the cheapest of all has been asked for: beyond it, nothing is better
             last = max(o.time_ns for o in self.outcomes)
@@ -168,11 +176,7 @@ def explore(
 
     def ask(energy_weight: float, time_weight: float) -> Outcome | None:
         asked.add((energy_weight, time_weight))
-        value_j, outcome = oracle(energy_weight, time_weight)
-        frontier.lines.append(Line(energy_weight, time_weight, value_j))
-        if outcome is not None:
-            frontier.outcomes.append(outcome)
-        return outcome
+        return frontier.ask(oracle, energy_weight, time_weight)
 
     only_time_binds = target.minimize == "energy" and target.max_energy_j == np.inf
     if seeds and only_time_binds:

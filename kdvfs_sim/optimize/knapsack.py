@@ -30,22 +30,24 @@ MAX_NODES = 64
 class Answer:
     """Outcomes within the budget, best first, and a lower bound in the objective's unit.
 
-    The bound is infinite if no choice keeps the budget.
+    The bound is infinite if no choice keeps the budget. ``frontier`` bounds mixes of choices, too.
     """
 
     outcomes: tuple[Outcome, ...]
     bound: float
+    frontier: Frontier
 
 
 def solve_knapsack(groups: Groups, target: Target, *, gap: float = EXACT) -> Answer:
     """The best choice for every group, to within ``gap`` (relative) unless ``MAX_NODES`` splits were
     not enough."""
     if not groups.allowed.any(axis=1).all():
-        return Answer(outcomes=(), bound=np.inf)
+        return Answer(outcomes=(), bound=np.inf, frontier=Frontier())
     root = explore(lambda a, b: weigh(groups, a, b), target, near=gap / 1000)
     found = [o for o in root.outcomes if target.allows(o)]
     bound = _branch(groups, target, root, found, gap)
-    return Answer(outcomes=tuple(sorted(found, key=lambda o: target.value(*o[:2]))), bound=bound)
+    outcomes = tuple(sorted(found, key=lambda o: target.value(*o[:2])))
+    return Answer(outcomes=outcomes, bound=bound, frontier=root)
 
 
 def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome], gap: float) -> float:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
@@ -34,12 +35,17 @@ class Trees(NamedTuple):
     """Several sweeps of one model: K multipliers, with weight 1 on the cost.
 
     ``value[k]``: least cost + weight * use from a state on. ``used[k]``: what the plan of the sweep
-    uses from there. ``least_used``: no schedule uses less. Sweep 0 is the most telling.
+    uses from there, NaN until somebody asks. ``least_used``: no schedule uses less. Sweep 0 is the
+    most telling.
     """
 
     weight: Floats  # (K,)
     value: Floats  # (K, boundaries, C)
+    target: npt.NDArray[np.int16]  # (K, n, C), the plans
+    landing: npt.NDArray[np.int32]
     used: Floats  # (K, boundaries, C)
+    way: Ints  # (n, 2) and (n,): room to work in
+    step: Floats
     least_used: Floats  # (boundaries,)
     price: Floats  # (C, C): weighted cost of a pause, with the weight of sweep 0
     least: Floats  # (n,): the cheapest that a launch can be, with that weight ...
@@ -83,26 +89,26 @@ class _Pool(NamedTuple):
 
 
 @borrowing
-def plan_use(model: Model, plan: Plan, value: Floats, by_time: bool, used: Floats) -> None:
-    """Fill ``used[i, c]``: what following a plan uses of the budget from a state on."""
-    n, n_clocks = model.cells.allowed.shape
-    used[n] = 0.0
-    for i in range(n - 1, -1, -1):
-        for c in range(n_clocks):
-            used[i, c] = np.inf
-            if np.isfinite(value[i, c]):
-                arrival, b, time_ns, energy_j = _step(model, plan, i, c)
-                used[i, c] = (time_ns if by_time else energy_j) + used[arrival, b]
-
-
-@borrowing
-def _step(model: Model, plan: Plan, i: int, c: int) -> tuple[int, int, int, float]:
-    b, landing = plan.target[i, c], plan.landing[i, c]
-    if b == STAY:
-        time_ns, energy_j = cell_cost(model.cells, i, c)
-        return i + 1, c, time_ns, energy_j
-    arrival, time_ns, energy_j = change(model, i, c, b, landing)
-    return arrival, b, time_ns, energy_j
+def _use(model: Model, trees: Trees, by_time: bool, k: int, i: int, c: int) -> float:
+    """What following the plan of sweep ``k`` uses of the budget from a state on."""
+    target, landing, used = trees.target[k], trees.landing[k], trees.used[k]
+    depth = 0
+    while np.isnan(used[i, c]):
+        b = target[i, c]
+        if b == STAY:
+            arrival, b = i + 1, c
+            time_ns, energy_j = cell_cost(model.cells, i, c)
+        else:
+            arrival, time_ns, energy_j = change(model, i, c, b, landing[i, c])
+        trees.way[depth, 0], trees.way[depth, 1] = i, c
+        trees.step[depth] = time_ns if by_time else energy_j
+        depth += 1
+        i, c = arrival, b
+    total = used[i, c]
+    for d in range(depth - 1, -1, -1):
+        total += trees.step[d]
+        used[trees.way[d, 0], trees.way[d, 1]] = total
+    return total  # type: ignore[no-any-return]
 
 
 @borrowing
@@ -141,7 +147,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
                 cost = pool.amounts[label, COST] + run_cost
                 left = search.budget - pool.amounts[label, USED] - run_used
                 debt = pool.amounts[label, DEBT]
-                total, tree = _completed(trees, i, c, cost, left)
+                total, tree = _completed(model, trees, search.by_time, i, c, cost, left)
                 if total < best:
                     best, found_label, found_boundary, found_tree = total, label, i, tree
                 bound = _bound(trees, i, c, cost, left) - debt
@@ -215,7 +221,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
                             )
                         _write(pool, n_labels, new_cost, search.budget - new_left, debt)
                         _link(pool, n_labels, label, i, at, arrival, b)
-                        total, tree = _completed(trees, arrival, b, new_cost, new_left)
+                        total, tree = _completed(model, trees, search.by_time, arrival, b, new_cost, new_left)
                         if total < best:
                             best, found_label, found_boundary, found_tree = total, n_labels, arrival, tree
                         n_labels += 1
@@ -229,12 +235,17 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
 
 
 @borrowing
-def _completed(trees: Trees, i: int, c: int, cost: float, left: float) -> tuple[float, int]:
+def _completed(
+    model: Model, trees: Trees, by_time: bool, i: int, c: int, cost: float, left: float
+) -> tuple[float, int]:
     """The least that a label comes to by following the plan of a sweep, and of which one."""
     least, tree = np.inf, -1
     for k in range(len(trees.weight)):
-        if trees.used[k, i, c] <= left:
-            total = cost + trees.value[k, i, c] - trees.weight[k] * trees.used[k, i, c]
+        used = trees.used[k, i, c]
+        if np.isnan(used):
+            used = _use(model, trees, by_time, k, i, c)
+        if used <= left:
+            total = cost + trees.value[k, i, c] - trees.weight[k] * used
             if total < least:
                 least, tree = total, k
     return least, tree

@@ -68,7 +68,7 @@ def follow(model: Model, table: Table, plan: Plan, i: int) -> None:
     limit = i + n if model.rules.periodic else n
     for a in range(n_clocks):
         n_targets = order.n_targets[a]
-        if n_targets == 0 or not model.cells.allowed[i, a]:
+        if n_targets == 0:
             continue
         asked_ns = starts[a, i] + model.rules.trigger_ns
         furthest_ns = asked_ns + order.work_ns[a, n_targets - 1]
@@ -102,7 +102,7 @@ def _land_in(
     n, n_clocks = cells.allowed.shape
     k = m if m < n else m - n
     kind, gap_ns = cells.kind[k], cells.gap_ns[k]
-    busy_ns = launch_ns(cells, k, a)
+    busy_ns = launch_ns(cells, k, a) if cells.allowed[k, a] else 0
     rest_ns = model.runs.start_ns[a, m + 1] - model.runs.start_ns[a, m]  # with the gap
     rate, ratio = table.rate[kind, a], cells.ratio[kind, a]
     base = table.run[a, m] - table.run[a, i]
@@ -236,7 +236,7 @@ def lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     limit = i + n if model.rules.periodic else n
     for a in range(n_clocks):
         n_targets = order.n_targets[a]
-        if n_targets == 0 or not model.cells.allowed[i, a]:
+        if n_targets == 0:
             continue
         m = table.first[a]
         while m > i and starts[a, m - 1] >= starts[a, i] + order.work_ns[a, 0]:
@@ -303,7 +303,7 @@ def at_once(model: Model, table: Table, plan: Plan) -> None:
         for s in range(model.order.n_targets[a]):
             while m < n and starts[a, m + 1] <= model.order.work_ns[a, s]:
                 m += 1
-            if m == n or not model.cells.allowed[0, a]:
+            if m == n:
                 break
             b = model.order.target[a, s]
             if table.run[a, m] - table.rounding + min(value[m, b], value[m + 1, b]) < value[0, a]:

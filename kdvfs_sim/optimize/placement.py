@@ -10,6 +10,7 @@ becomes of any choice, such as one clock pair a kernel kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
-from kdvfs_sim.optimize.additive import Ints
+from kdvfs_sim.optimize.additive import Floats, Ints
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
 
 MAX_LAPS = 8
@@ -45,6 +46,15 @@ class Placed:
             for launch, offset, row in self.requests
         )
         return Schedule(requests=requests, protocol=protocol, boundary=boundary)
+
+
+class Course(NamedTuple):
+    """The states that a walk passes, for every boundary from where it begins: the clocks in force, -1
+    while a change is outstanding; and what the walk has come to until there."""
+
+    clock: Ints
+    time_ns: Ints
+    energy_j: Floats
 
 
 def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
@@ -76,13 +86,20 @@ def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
 
 @borrowing
 def walk(
-    model: Model, choice: Ints, i: int, c: int, stop: int, requests: npt.NDArray[np.int64]
+    model: Model,
+    choice: Ints,
+    i: int,
+    c: int,
+    stop: int,
+    requests: npt.NDArray[np.int64],
+    course: Course | None = None,
 ) -> tuple[int, int, int, float, int]:
     """From a state to boundary ``stop`` or beyond: (arrival, clock, ns, J, number of requests).
 
-    Time -1 if a launch would run under clocks that it does not allow.
+    Time -1 if a launch would run under clocks that it does not allow. ``course``, filled if given: room for
+    the boundaries from ``i`` to ``stop`` and all that the last change may lead beyond it.
     """
-    n = len(choice)
+    n, begin = len(choice), i
     runs, rules = model.runs, model.rules
     total_ns, total_j, used = 0, 0.0, 0
     while i < stop:
@@ -90,7 +107,7 @@ def walk(
         limit = i + n if rules.periodic else n
         wanted = _next_wanted(model, choice, i, c)
         arrival, time_ns, energy_j = -1, 0, 0.0
-        b, anchor, offset_ns, landing = c, i, 0, AT_ONCE
+        b, anchor, offset_ns, landing, old = c, i, 0, AT_ONCE, c
         if wanted < limit + rules.periodic and (rules.anticipates or wanted == i):
             b = choice[wanted % n]
             issued_ns = starts[wanted] - rules.work_ns[c, b]
@@ -109,14 +126,21 @@ def walk(
             used += 1
             c = b
         else:
-            arrival = min(max(wanted, i + 1), stop)
+            anchor = arrival = min(max(wanted, i + 1), stop)
             if runs.barred[c, arrival] != runs.barred[c, i]:
                 return i, c, -1, 0.0, used
             time_ns = starts[arrival] - starts[i]
             energy_j = runs.energy_j[c, arrival] - runs.energy_j[c, i]
+        if course is not None:
+            for k in range(i, arrival):
+                course.clock[k - begin] = old if k <= anchor else -1
+                course.time_ns[k - begin] = total_ns + starts[k] - starts[i]
+                course.energy_j[k - begin] = total_j + runs.energy_j[old, k] - runs.energy_j[old, i]
         total_ns += time_ns
         total_j += energy_j
         i = arrival
+    if course is not None:
+        course.clock[i - begin], course.time_ns[i - begin], course.energy_j[i - begin] = c, total_ns, total_j
     return i, c, total_ns, total_j, used
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kdvfs_sim.core.errors import NotApplicableError
+from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Groups, Ints, cells_of, fold, group_launches
@@ -45,7 +45,8 @@ def solve(problem: Problem, *, seed: int, gap: float = GAP, mixes: bool = True) 
 
     ``gap`` (relative) is what the search aims at; the answer tells what it came to. ``mixes``: under the
     periodic boundary the answer may be two schedules in turn over iterations. Infeasible and
-    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises.
+    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises, and InvariantError for
+    an answer below its bound: our bug.
     """
     may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
     return _solve(problem, seed, gap, may_mix=may_mix)
@@ -58,9 +59,13 @@ def pass_plan(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
 
 
 class Method(Protocol):
-    """What knows a problem's bound, in the objective's unit, and candidates on both sides of a budget."""
+    """What knows a problem's bounds, in the objective's unit, and candidates on both sides of a budget.
+
+    ``bound`` holds for every schedule, ``mixed_bound`` for mixes of them over iterations, too.
+    """
 
     bound: float
+    mixed_bound: float
 
     def outcomes(self, target: Target) -> list[Outcome]: ...
 
@@ -81,10 +86,15 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
     answer = _better(objective, best_of(objective, found), best_static)
     if may_mix:
         answer = _better(objective, answer, best_mix(objective, singles))
-        if answer.metrics is None or _value(objective, answer) > method.bound * (1 + gap):
+        if answer.metrics is None or _value(objective, answer) > _bound(method, answer) * (1 + gap):
             answer = _better(objective, answer, best_mix(objective, singles + found))
     answer = replace(answer, n_evaluations=len(singles) + len(found), seed=seed)
-    return _stated(problem, answer, method.bound)
+    bound = _bound(method, answer)
+    if problem.aggregation == "local" and best_static.metrics is not None:
+        # A lock need not keep the time rule launch by launch. What is stated then holds for locks as well:
+        # all of them were tried.
+        bound = min(bound, _value(objective, best_static))
+    return _stated(problem, answer, bound)
 
 
 def _method(problem: Problem, gap: float) -> Method:
@@ -93,14 +103,27 @@ def _method(problem: Problem, gap: float) -> Method:
     return Charged(problem, partial(_restricted, problem), gap)
 
 
+def _bound(method: Method, answer: Solution) -> float:
+    """The bound that holds for what the answer is one of."""
+    return method.bound if answer.alternate is None else method.mixed_bound
+
+
 def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
-    """The answer with its bound, its status, and in words where it came from."""
+    """The answer with its bound, its status, and in words where it came from.
+
+    Raises InvariantError for an answer below a bound that speaks of it.
+    """
     if answer.metrics is None or answer.schedule is None:
         proven = not np.isfinite(bound)
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
         return replace(answer, status="infeasible", message=message)
     value = _value(problem.objective, answer)
-    bound = min(bound, value)  # a baseline may lie outside what the policy's bound speaks of
+    if value < bound * (1 - CLOSED):
+        raise InvariantError(
+            f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
+            f"{value!r} ({answer.message}) lies below its own lower bound {bound!r}"
+        )
+    bound = min(bound, value)  # rounding
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
     schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
     notes = [answer.message] if len(schedules) > 1 else []
@@ -201,11 +224,11 @@ class _Free:
         self._rows = np.arange(problem.costs.n_clocks)
         self._groups = self._folded(at_least=False)
         self._target = Target.of(problem.objective)
-        self._answer = solve_knapsack(self._groups, self._target, gap=self._gap)
-        self.bound = self._answer.bound
+        self._answer = answer = solve_knapsack(self._groups, self._target, gap=self._gap)
         if not problem.chain.additive:
-            folded = self._folded(at_least=True)
-            self.bound = solve_knapsack(folded, self._target, gap=self._gap).bound
+            answer = solve_knapsack(self._folded(at_least=True), self._target, gap=self._gap)
+        self.bound = answer.bound
+        self.mixed_bound = answer.frontier.bound(Target.of_mean(problem.objective))
 
     def _folded(self, *, at_least: bool) -> Groups:
         problem = self._problem
@@ -218,7 +241,8 @@ class _Free:
         if target != self._target:
             self._target = target
             self._answer = solve_knapsack(self._groups, target, gap=self._gap)
-        return list(self._answer.outcomes)
+        beyond = [o for o in self._answer.frontier.outcomes if not target.allows(o)]
+        return [*self._answer.outcomes, *beyond]
 
     def schedule(self, outcome: Outcome) -> Schedule:
         problem = self._problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,14 @@ class Target:
         time_ns = np.inf if objective.max_time_s is None else float(whole_ns(objective.max_time_s))
         energy_j = np.inf if objective.max_energy_j is None else objective.max_energy_j
         return cls(minimize=objective.minimize, max_time_ns=time_ns, max_energy_j=energy_j)
+
+    @classmethod
+    def of_mean(cls, objective: Objective) -> Target:
+        """For mixes over iterations, whose mean time need not be a whole number of nanoseconds."""
+        target = cls.of(objective)
+        if objective.max_time_s is None:
+            return target
+        return replace(target, max_time_ns=objective.max_time_s * 1e9 * (1 + 1e-15))
 
     @property
     def binds(self) -> bool:

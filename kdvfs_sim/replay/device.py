@@ -137,7 +137,7 @@ class Device:
         switcher = self.switcher
         self._frozen = switcher.stalls(now)
         if self._governed is not None:
-            governed = self._governed.settle(kinds, switcher.row, now)
+            governed = self._governed.settle(kinds, switcher.row, now, self._frozen)
             return self.engine.states.mode(switcher.requested, switcher.row, governed, self._frozen)
         mode = self.engine.states.mode(switcher.requested, switcher.row, STEADY, self._frozen)
         if not self._frozen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdvfs_sim.core.governor import DynamicGovernor
+from kdvfs_sim.replay.budget import Allowance
 from kdvfs_sim.replay.phases import CLOCKS
 from kdvfs_sim.replay.states import States
 
@@ -18,7 +19,8 @@ class Governed:
 
     ``sense_ns`` after the steady answer to the load has changed the governor looks at the load of that
     moment and starts to move there; moves under way go on until then. A lock that lands acts at once:
-    its switching time runs until the device is at the new clocks.
+    its switching time runs until the device is at the new clocks. With a power budget the answer is
+    not the steady one but that to the allowance of the moment, looked at again every tick.
     """
 
     def __init__(self, governor: DynamicGovernor, device: Device, row: int) -> None:
@@ -32,10 +34,20 @@ class Governed:
         self._paths: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._sensing = False
         self._moves = 0  # counts decisions; steps of an earlier one are void
+        self._allowance = None
+        if governor.budget is not None and self._states.cap_w is not None:
+            self._allowance = Allowance(governor.budget, self._states, row)
+            device.engine.at(governor.budget.tick_ns, CLOCKS, self._on_tick)
 
-    def settle(self, kinds: tuple[int, ...], lock: int, now: int) -> int:
-        """The effective row from now on; plans a look at the load if that is not its steady answer."""
-        target = self._states.resolve(kinds, lock)
+    def settle(self, kinds: tuple[int, ...], lock: int, now: int, stalled: bool) -> int:
+        """The effective row from now on; plans a look at the load if that is not the answer to it."""
+        row = self._settle(kinds, lock, now)
+        if self._allowance is not None:
+            self._allowance.draw(now, kinds, row, stalled)
+        return row
+
+    def _settle(self, kinds: tuple[int, ...], lock: int, now: int) -> int:
+        target = self._answer(kinds, lock)
         self._kinds = kinds
         if lock != self._lock or (target != self.row and self._is_instant(target)):
             self._lock = lock
@@ -46,6 +58,19 @@ class Governed:
             self._device.engine.at(now + self._governor.sense_ns, CLOCKS, self._on_sense)
         return self.row
 
+    def _answer(self, kinds: tuple[int, ...], lock: int) -> int:
+        if self._allowance is None:
+            return self._states.resolve(kinds, lock)
+        return self._states.within(kinds, lock, self._allowance.limit_w)
+
+    def _on_tick(self, due: Due) -> None:
+        engine, allowance = self._device.engine, self._allowance
+        assert allowance is not None
+        if allowance.tick(due.at_ns):
+            self._device.clocks_changed()
+        engine.at(due.at_ns + allowance.tick_ns, CLOCKS, self._on_tick)
+        engine.finish(due.at_ns)
+
     def _is_instant(self, target: int) -> bool:
         return (
             not self._governor.sense_ns and moves(self._governor, self._states, self.row, target)[-1][0] == 0
@@ -54,7 +79,7 @@ class Governed:
     def _on_sense(self, _: Due) -> None:
         engine = self._device.engine
         self._sensing = False
-        target = self._states.resolve(self._kinds, self._lock)
+        target = self._answer(self._kinds, self._lock)
         if target != self._aim:
             self._aim = target
             self._moves += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
@@ -61,6 +61,8 @@ def replay(
         raise InputError("the dynamic governor needs a cost table")
     states = States(costs, program.kinds, program.recorded_clocks)
     periodic = boundary == "periodic"
+    if periodic and governor is not None:
+        governor = replace(governor, budget=None)  # one iteration of many: nothing has rested
     carry = Carry(
         tuple(
             DeviceCarry(*(2 * (requests[-1].row if requests and periodic else first_row,)))

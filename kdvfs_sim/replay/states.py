@@ -70,6 +70,7 @@ class States:
         self._costs = costs
         self._columns: dict[int, tuple[list[int], list[float]]] = {}
         self._resolved: dict[tuple[tuple[int, ...], int], int] = {}
+        self._reachable: dict[tuple[tuple[int, ...], int], list[tuple[int, float]]] = {}
         self.clocks = (recorded,) if costs is None else costs.clocks
         self.met: list[tuple[int, int, bool, tuple[int, ...]]] = []
         self._modes: dict[tuple[int, int, int, bool], Mode] = {}
@@ -144,6 +145,55 @@ class States:
             self._resolved[key] = self._highest(kinds, costs.effective[:, row].tolist(), costs.cap_w)
         return self._resolved[key]
 
+    @property
+    def cap_w(self) -> float | None:
+        return None if self._costs is None else self._costs.cap_w
+
+    def power_w(self, kinds: tuple[int, ...], row: int, stalled: bool = False) -> float:
+        """Device power while ``kinds`` run at a row; NaN where unknown."""
+        costs = self._costs
+        if costs is None:
+            return math.nan
+        idle = float(costs.idle_power_w[row])
+        if stalled:
+            return idle
+        if len(kinds) == 1:
+            return float(costs.power_w[kinds[0], row])
+        return idle + sum(float(costs.power_w[k, row]) - idle for k in sorted(kinds))
+
+    def within(self, kinds: tuple[int, ...], row: int, limit_w: float) -> int:
+        """The row at which ``kinds`` run while ``row`` is in force and the device may draw ``limit_w``.
+
+        With the cap for a limit this is ``resolve``. Above the steady row go only kinds that the cap
+        holds there, up to the clock in force; where no row meets the limit it is the lowest.
+        """
+        if self._costs is None or not kinds:
+            return row
+        key = (kinds, row)
+        if key not in self._reachable:
+            self._reachable[key] = self._downwards(kinds, row)
+        downwards = self._reachable[key]
+        return next((e for e, power_w in downwards if not power_w > limit_w), downwards[-1][0])
+
+    def _downwards(self, kinds: tuple[int, ...], row: int) -> list[tuple[int, float]]:
+        """(row, power) of all that a limit may lead to, highest SM clock first."""
+        costs, clocks, steady = self._costs, self.clocks, self.resolve(kinds, row)
+        assert costs is not None
+        top_mhz, steady_mhz = self.sm_mhz(row), self.sm_mhz(steady)
+        rows = [
+            (e, self.power_w(kinds, e))
+            for e, c in enumerate(clocks)
+            if c.mem_mhz == clocks[steady].mem_mhz and not isinstance(c.sm_mhz, Auto)
+        ]
+        rows = [(e, w) for e, w in rows if self.sm_mhz(e) <= top_mhz and not math.isnan(w)]
+        rows.sort(key=lambda each: self.sm_mhz(each[0]), reverse=True)
+        cap_w = math.inf if costs.cap_w is None else costs.cap_w
+        above = [each for each in rows if self.sm_mhz(each[0]) > steady_mhz]
+        held = above if above and above[-1][1] > cap_w else ()
+        below = [each for each in rows if self.sm_mhz(each[0]) < steady_mhz]
+        # the steady row is the answer to the cap, whatever a reading there says
+        return [*held, (steady, min(self.power_w(kinds, steady), cap_w)), *below]
+
     def _recorded(self, kinds: tuple[int, ...]) -> int:
         """The row at which the recording ran ``kinds``. Where it ran under another limit than the table's
         that limit is not known, and several are taken to have run at the lowest of their single rows."""
@@ -190,6 +240,9 @@ class States:
                 f"at {self.clocks[row]}; every clock that a schedule leads to needs one"
             )
         return ratio
+
+    def category(self, kind: int) -> str:
+        return self._kinds[kind].category
 
     def sm_mhz(self, row: int) -> int:
         """SM clock of a row; AUTO counts as the highest SM clock of the table."""

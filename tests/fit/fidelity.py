@@ -263,15 +263,13 @@ def machines(known: Row) -> dict[str, str]:
         ]
         for row in known["transfer"]
     ]
-    scope_rows = [
-        [
-            name,
-            f"{low:.0f}, {high:.0f}",
-            f"{a:.0f}, {b:.0f}",
-            f"{100 * (a / low - 1):+.1f}, {100 * (b / high - 1):+.1f}",
-        ]
-        for name, (low, high, a, b) in scopes.items()
-    ]
+
+    def ends(low: float, high: float, a: float, b: float) -> list[str]:
+        off = f"{100 * (a / low - 1):+.1f}, {100 * (b / high - 1):+.1f}"
+        return [f"{low:.0f}, {high:.0f}", f"{a:.0f}, {b:.0f}", off]
+
+    scope_rows = [[name, *ends(*numbers)] for name, numbers in scopes.items()]
+    load_rows = [[name, *ends(*numbers), str(rms)] for name, (*numbers, rms) in known["h200_loads"].items()]
     return {
         "paper": grid(["policy", "published", "over the surfaces"], policies),
         "transfer": grid(["size", "time", "energy"], points),
@@ -285,6 +283,9 @@ def machines(known: Row) -> dict[str, str]:
         "gemm_clock": f"{step['gemm_clock_pct']:.1f}",
         "gemm_clock_left_out": f"{step['gemm_clock_left_out_pct']:.1f}",
         "scopes": grid(["load", "read", "replayed", "off by %"], scope_rows),
+        "steps_read": ", ".join(map(str, known["h200_falling_steps"][0])),
+        "steps_found": ", ".join(map(str, known["h200_falling_steps"][1])),
+        "loads": grid(["load", "read", "replayed", "off by %", "apart, MHz"], load_rows),
     }
 
 

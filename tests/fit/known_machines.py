@@ -18,14 +18,20 @@ from kdvfs_sim.gpu.gpt3xl_3080ti.generate import priced
 from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transferred_points
 from kdvfs_sim.gpu.operators import fit_operators, leave_one_out
 from tests.gpu.h200_readings import (
+    AGAIN,
     GEMM_SCOPES,
-    h200_governor,
+    LOADS,
+    clock_at,
+    falling_steps,
     layer_step,
+    load_clock,
     operators,
     percentiles,
     raw,
     replay_scope,
+    replay_watched,
     scope,
+    work_share,
 )
 
 # What the paper prints: time and energy against AUTO, per cent.
@@ -91,15 +97,27 @@ def h200_step(shared: Path) -> Row:
 
 def h200_scopes(shared: Path) -> Row:
     """5th and 95th percentile of the SM clock: read, and replayed under the dynamic governor."""
+    runs: dict[str, tuple[str, float | None]] = {
+        name: (name, None) for name in (*GEMM_SCOPES, "copy", "sincos_compute")
+    }
+    runs["sincos_compute, power as of gelu"] = "sincos_compute", work_share("gelu")
+    return {
+        label: [
+            *np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(),
+            *percentiles(replay_scope(shared, name, work_share=share)),
+        ]
+        for label, (name, share) in runs.items()
+    }
+
+
+def h200_loads() -> Row:
+    """The same of loads watched from their first moment, and how far both are apart (RMS), MHz."""
     result: Row = {}
-    for name in GEMM_SCOPES:
-        found = percentiles(replay_scope(shared, name, h200_governor()))
-        result[name] = [*np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(), *found]
-    kinds = [KernelKind(name="copy", category="copy"), KernelKind(name="sincos", category="elementwise")]
-    costs = cost_table(load_gpu("h200"), kinds, [130e3, 130e3])
-    for i, name in enumerate(("copy", "sincos_compute")):
-        clock = costs.clocks[costs.effective[i, costs.auto]].sm_mhz
-        result[name] = [*np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(), clock, clock]
+    for name in (*LOADS, AGAIN):
+        t_s, read_mhz = load_clock(name)
+        found_mhz = clock_at(replay_watched(name), t_s + 0.01)
+        ends = [np.percentile(mhz, [5, 95]).round().tolist() for mhz in (read_mhz, found_mhz)]
+        result[name] = [*ends[0], *ends[1], round(float(np.sqrt(np.mean((found_mhz - read_mhz) ** 2))))]
     return result
 
 
@@ -109,4 +127,6 @@ def all_known(shared: Path) -> Row:
         "transfer": paper_transfer(shared),
         "h200_step": h200_step(shared),
         "h200_scopes": h200_scopes(shared),
+        "h200_loads": h200_loads(),
+        "h200_falling_steps": [[round(float(ms), 1) for ms in of_one] for of_one in falling_steps()],
     }

@@ -5,17 +5,22 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+from scipy.optimize import minimize_scalar
 
 from kdvfs_sim.core.clocks import AUTO
-from kdvfs_sim.core.governor import DynamicGovernor
 from kdvfs_sim.core.kinds import Category, KernelKind
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu
+from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.latency import Floats
+from kdvfs_sim.gpu.model import analytic_model, memory_clock
 from kdvfs_sim.gpu.operators import OperatorReading
 from kdvfs_sim.gpu.switching import dynamic_governor
 from kdvfs_sim.replay.program import Program
@@ -23,8 +28,11 @@ from kdvfs_sim.replay.simulate import ReplayResult, replay
 from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.readers import read_trace
 
+MEAN_POWER = Path(__file__).resolve().parents[2] / "docs" / "validation" / "h200" / "mean_power"
+LOADS = ("gelu", "sine", "sine_and_multiply")
+AGAIN = "gelu_another_run"
+LOAD_BEGINS_S, LOAD_S = 0.1, 2.75  # the longest that all three lasted
 GEMM_SCOPES = ("gemm_p0.0", "gemm_p0.1", "gemm_p0.3", "gemm_p1.0")
-_N_PRODUCTS = 25
 TOKENS, WIDTH = 8 * 2048, 2048
 # category, kernel as the recordings of this GPU name it ('' where they do not show it), multiplications
 _OPERATORS: dict[str, tuple[Category, str, int | None]] = {
@@ -128,35 +136,161 @@ def scope(shared: Path, name: str) -> tuple[Floats, Floats]:
     return sm_mhz[busy], duration_ms * 1e6
 
 
-def replay_scope(shared: Path, name: str, governor: DynamicGovernor) -> ReplayResult:
-    """Back-to-back 8192^3 products of the recorded durations, 1.5 us apart.
-
-    A product is 2048 tiles on 132 SMs: 15 full waves and one of 68 tiles, which leaves half of the
-    SMs idle for its last 90 us. What clock the full waves sustain depends on the operands: as read.
-    """
-    sm_mhz, durations = scope(shared, name)
-    durations = durations[200 : 200 + _N_PRODUCTS]
-    gpu = load_gpu("h200")
-    sustained = replace(gpu.need("category.gemm.sm_mhz"), value=float(np.median(sm_mhz)), low=None, high=None)
-    gpu = gpu.with_facts({"category.gemm.sm_mhz": sustained})
-    kinds = [KernelKind(name=f"product {n}", category="gemm", grid=(n, 1, 1)) for n in (132, 68)]
-    ns = np.stack([durations * 15 / 16, durations / 16], axis=1).round().astype(np.int64)
-    gaps = np.tile([0, 1500], _N_PRODUCTS)
-    start = np.concatenate([[0], np.cumsum(ns.ravel() + gaps)[:-1]])
-    kind = np.tile([0, 1], _N_PRODUCTS)
+def replay_load(
+    gpu: GpuFacts, kinds: Sequence[KernelKind], ns: Sequence[int], n_times: int, gap_ns: int = 1500
+) -> ReplayResult:
+    """Kernels of given durations in this order, then a gap, again and again, on a chip that has rested."""
+    duration_ns = np.tile(np.asarray(ns, dtype=np.int64), n_times)
+    gaps = np.tile([0] * (len(kinds) - 1) + [gap_ns], n_times)
+    kind = np.tile(np.arange(len(kinds)), n_times)
     trace = assemble(
-        source=name,
+        source="load",
         kinds=kinds,
         ops={
             "kind": kind,
             "device": 0 * kind,
             "stream": 0 * kind,
-            "start_ns": start,
-            "duration_ns": ns.ravel(),
+            "start_ns": np.concatenate([[0], np.cumsum(duration_ns + gaps)[:-1]]),
+            "duration_ns": duration_ns,
         },
     )
-    costs = cost_table(gpu, kinds, np.median(ns, axis=0))
-    return replay(Program.from_trace(trace), costs=costs, governor=governor, boundary="one-shot")
+    return replay(
+        Program.from_trace(trace),
+        costs=cost_table(gpu, kinds, ns),
+        governor=dynamic_governor(gpu),
+        boundary="one-shot",
+    )
+
+
+def changed(gpu: GpuFacts, values: Mapping[str, float]) -> GpuFacts:
+    """The entry with other numbers, by path."""
+    return gpu.with_facts(
+        {path: replace(gpu.need(path), value=value, low=None, high=None) for path, value in values.items()}
+    )
+
+
+def with_point(gpu: GpuFacts, category: Category, **fields: float) -> GpuFacts:
+    """The entry with other numbers for a category."""
+    return changed(gpu, {f"category.{category}.{field}": value for field, value in fields.items()})
+
+
+def burst_w(gpu: GpuFacts) -> float:
+    return gpu.need("governor.budget.burst").value * gpu.need("power.limit_w").value
+
+
+def replay_scope(
+    shared: Path, name: str, *, overshoot: float | None = None, work_share: float | None = None
+) -> ReplayResult:
+    """As many kernels as were recorded, each as long as the median one.
+
+    What clock a load holds depends on its operands: as read, the median. It is held at the power that the
+    governor lets such a load draw in the first second, most of a scope.
+    An 8192^3 product is 2048 tiles on 132 SMs: 15 full waves and one of 68 tiles, which leaves half
+    of the SMs idle for its last 90 us.
+    """
+    sm_mhz, durations = scope(shared, name)
+    gpu, held_mhz, one_ns = load_gpu("h200"), float(np.median(sm_mhz)), float(np.median(durations))
+    if overshoot is not None:
+        gpu = changed(gpu, {"governor.overshoot": overshoot})
+    if name in GEMM_SCOPES:
+        gpu = with_point(gpu, "gemm", sm_mhz=held_mhz)
+        kinds = [KernelKind(name=f"product {n}", category="gemm", grid=(n, 1, 1)) for n in (132, 68)]
+        ns = [round(one_ns * 15 / 16), round(one_ns / 16)]
+    elif name == "copy":
+        kinds, ns = [KernelKind(name=name, category="copy")], [round(one_ns)]
+    else:
+        gpu = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=burst_w(gpu))
+        if work_share is not None:
+            gpu = with_point(gpu, "elementwise", work_share=work_share)
+        kinds, ns = [KernelKind(name=name, category="elementwise")], [round(one_ns)]
+    return replay_load(gpu, kinds, ns, len(durations))
+
+
+def load_clock(name: str) -> tuple[Floats, Floats]:
+    """Seconds since a load began on a rested chip, and the SM clock in MHz, every 20 ms."""
+    table = pl.read_csv(MEAN_POWER / f"clock_{name}.csv.gz")
+    t_s = table["t_ns"].to_numpy() * 1e-9 - LOAD_BEGINS_S
+    sm_mhz = table["sm_mhz"].to_numpy()
+    end_s = (LOAD_S if name in LOADS else 2.2) - 0.02
+    ticks = np.arange(0.0, end_s, 0.02)
+    return ticks, np.array([np.median(sm_mhz[(t_s >= t) & (t_s < t + 0.02)]) for t in ticks])
+
+
+def load_power(name: str, begin_s: float, end_s: float) -> float:
+    """Mean device power, W, between two moments of a load; a reading lags by 20 ms."""
+    table = pl.read_csv(MEAN_POWER / f"power_{name}.csv.gz")
+    t_s = table["t_ns"].to_numpy() * 1e-9 - LOAD_BEGINS_S - 0.02
+    return float(table["power_w"].to_numpy()[(t_s >= begin_s) & (t_s < end_s)].mean())
+
+
+def levels(name: str) -> list[tuple[float, float]]:
+    """(SM clock, power) where both stood still: before the mean met the limit, and in two falls."""
+    t_s, sm_mhz = load_clock(name)
+    return [
+        (float(sm_mhz[(t_s >= begin_s) & (t_s < end_s)].mean()), load_power(name, begin_s, end_s))
+        for begin_s, end_s in ((0.2, 0.75), (0.86, 0.96), (1.85, 1.93))
+    ]
+
+
+@cache
+def work_share(name: str) -> float:
+    """Share of dynamic power that follows the work rate: the best for the falls of this load."""
+    gpu = load_gpu("h200")
+    (held_mhz, held_w), *falls = levels(name)
+
+    def miss(share: float) -> float:
+        at = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=held_w, work_share=share)
+        model = analytic_model(at, [KernelKind(name=name, category="elementwise")], [1e5])
+        powers = model.at(memory_clock(at, AUTO))[1][0]
+        errors = [np.interp(mhz, at.sm.values_mhz, powers) / power_w - 1 for mhz, power_w in falls]
+        return float(np.square(errors).sum())
+
+    return float(minimize_scalar(miss, bounds=(0.0, 1.0), method="bounded").x)
+
+
+def replay_watched(name: str, gpu: GpuFacts | None = None) -> ReplayResult:
+    """A load watched from its first moment, with the clock at which its power met the burst level and
+    its fall of power as read."""
+    load, one_ns = "gelu" if name == AGAIN else name, 150_000
+    (held_mhz, _), *_ = levels(load)
+    gpu = with_point(
+        gpu or load_gpu("h200"),
+        "elementwise",
+        sm_mhz=held_mhz,
+        power_w=burst_w(load_gpu("h200")),
+        work_share=work_share(load),
+    )
+    kind = KernelKind(name=name, category="elementwise")
+    return replay_load(gpu, [kind], [one_ns], round(LOAD_S * 1e9) // one_ns)
+
+
+def clock_at(result: ReplayResult, t_s: Floats) -> Floats:
+    """SM clock in MHz at moments of a replay."""
+    (intervals,) = result.timeline.intervals_of
+    rows = result.timeline.states.effective[intervals.state]
+    at = np.searchsorted(intervals.end_ns, t_s * 1e9, side="right")
+    sm_mhz = [1980 if c.sm_mhz is AUTO else c.sm_mhz for c in result.timeline.clocks]
+    return np.asarray(sm_mhz, dtype=np.float64)[rows[np.minimum(at, rows.size - 1)]]
+
+
+def falling_steps() -> list[tuple[float, float, float]]:
+    """Milliseconds of a training step while the mean of power is low, at the slowest five steps, and after:
+    as recorded, and of the median step again and again on a chip that has rested."""
+    trace = read_trace("h200_gpt3xl_layer_train_100steps_gpuonly")
+    kind, start, duration = (
+        trace.ops[name].to_numpy().reshape(-1, _N_IN_STEP) for name in ("kind", "start_ns", "duration_ns")
+    )
+    gap_ns = round(float(np.median(start.ravel()[1:] - (start + duration).ravel()[:-1])) * _N_IN_STEP)
+    step_ns = np.median(duration, axis=0).round().astype(int).tolist()
+    kinds = [trace.kinds[i] for i in kind[0]]
+    replayed = replay_load(load_gpu("h200"), kinds, step_ns, 130, gap_ns)
+    speeds = []
+    for begins in (start[:, 0], replayed.timeline.start_ns[::_N_IN_STEP]):
+        step_ms = np.diff(begins) * 1e-6
+        five = np.convolve(step_ms, np.full(5, 0.2), mode="valid")
+        after = int(five.argmax()) + 15
+        speeds.append((step_ms[10:40].mean(), five.max(), step_ms[after : after + 15].mean()))
+    return speeds
 
 
 def percentiles(result: ReplayResult) -> tuple[float, float]:
@@ -169,9 +303,3 @@ def percentiles(result: ReplayResult) -> tuple[float, float]:
     share = np.cumsum((intervals.end_ns - intervals.start_ns)[order])
     low, high = np.searchsorted(share, share[-1] * np.array([0.05, 0.95]))
     return float(sm_mhz[order][low]), float(sm_mhz[order][high])
-
-
-def h200_governor(overshoot: float | None = None) -> DynamicGovernor:
-    governor = dynamic_governor(load_gpu("h200"))
-    assert governor is not None
-    return governor if overshoot is None else replace(governor, overshoot=overshoot)

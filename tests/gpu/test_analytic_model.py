@@ -243,8 +243,11 @@ def test_copies_memory_sets_and_collectives_keep_their_time() -> None:
     costs = cost_table(load_gpu("h200"), kinds, [1e5] * 4)
     assert (costs.ratio == 1.0).all()
     at_auto = costs.request_power_w[:, costs.auto]
-    # a copy over a link draws far less than one within the memory
-    assert at_auto[0] == at_auto[3] < at_auto[1] == at_auto[2]
+    # a copy over a link draws far less than one within the memory, one over the host's next to nothing
+    assert at_auto[0] < at_auto[3] < at_auto[1] == at_auto[2]
+    assert 5 < at_auto[0] - costs.idle_power_w[costs.auto] < 20
+    unknown = cost_table(load_gpu("h100-sxm"), kinds, [1e5] * 4)
+    assert unknown.request_power_w[0, unknown.auto] == unknown.request_power_w[3, unknown.auto]
 
 
 def test_kinds_without_a_model_keep_their_time_and_have_a_null_power() -> None:

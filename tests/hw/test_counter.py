@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kdvfs_hw.measure.counter import energy_between, find_edges, find_period
 from kdvfs_hw.measure.statistics import interval, judge
@@ -42,6 +42,7 @@ def polled(
     phase_ms=st.floats(0, 120),
     skip=st.integers(0, 30),
 )
+@example(period_ms=20, share=0.1171875, pause=0.0625, phase_ms=0, skip=28)
 def test_energy_of_whole_periods(
     period_ms: float, share: float, pause: float, phase_ms: float, skip: int
 ) -> None:

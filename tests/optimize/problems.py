@@ -140,6 +140,29 @@ def judged_slowly(problem: Problem, slack: float | None = None) -> Problem:
     return replace(problem, objective=Objective(max_time_s=auto.time_s * (1 + slack)))
 
 
+def barred(problem: Problem, seed: int) -> Problem:
+    """The same with power that is not known, so that some kinds may not run at some clocks; never AUTO.
+
+    Every launch takes some time: one that takes none draws nothing at any power.
+    """
+    unknown = np.random.default_rng(seed).random(problem.costs.power_w.shape) < 0.3
+    unknown[:, problem.costs.auto] = False
+    duration_ns = np.maximum(problem.chain.duration_ns, 50)
+    problem = replace(
+        problem,
+        costs=replace(problem.costs, power_w=np.where(unknown, np.nan, problem.costs.power_w)),
+        chain=replace(problem.chain, duration_ns=duration_ns),
+    )
+    slow = judge_of(problem)
+
+    def evaluate(schedule: Schedule) -> Metrics:
+        metrics = slow.evaluate(schedule)
+        known = metrics.energy_j is not None and np.isfinite(metrics.energy_j)
+        return metrics if known else replace(metrics, energy_j=None)
+
+    return replace(problem, evaluate=evaluate)
+
+
 def static(problem: Problem, row: int) -> Schedule:
     return Schedule.static(
         problem.costs.clocks[row], protocol=problem.protocol.name, boundary=problem.boundary
@@ -152,6 +175,8 @@ def best_by_trying_all(problem: Problem) -> float:
     for requests in decision_space(problem):
         if problem.boundary == "one-shot" and len(requests) > 1 and requests[0][2] == problem.start:
             requests = requests[1:]  # asking for what is there
+        if not all(problem.costs.requestable[row] for _, _, row in requests):
+            continue
         schedule = Schedule(
             requests=tuple(
                 ClockRequest(launch=launch, offset_ns=offset_ns, clocks=problem.costs.clocks[row])
@@ -177,6 +202,8 @@ def decision_space(problem: Problem) -> Iterator[list[tuple[int, int, int]]]:
     assignment changes, and, one-shot, perhaps one at once.
     """
     n, n_clocks, protocol = len(problem.chain), problem.costs.n_clocks, problem.protocol
+    if problem.boundary == "one-shot":
+        yield []  # nothing asked for
     for row in range(n_clocks):
         yield [(0, 0, row)]
     if not protocol.charged or protocol.drains:

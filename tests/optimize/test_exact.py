@@ -10,16 +10,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from kdvfs_sim.core.problem import Metrics, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FREE
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD
 from kdvfs_sim.optimize import solve as room
 from kdvfs_sim.optimize.solve import GAP, solve
-from tests.optimize.problems import BOUNDARIES, EVERY, best_by_trying_all, problems, random_problem
+from tests.optimize.problems import (
+    BOUNDARIES,
+    CHARGED,
+    EVERY,
+    barred,
+    best_by_trying_all,
+    judged_slowly,
+    problems,
+    random_problem,
+)
 
 ROUNDING = 1e-9
 COMBINATIONS = list(itertools.product(EVERY, BOUNDARIES))
@@ -65,6 +75,34 @@ def test_the_optimum_is_found_every_time(protocol, boundary) -> None:  # type: i
         not check(random_problem(seed, protocol=protocol, boundary=boundary)) for seed in range(1250)
     )
     assert n_open <= 40
+
+
+@given(problems(protocols=CHARGED, boundaries=("one-shot",)))
+def test_a_start_that_nobody_can_ask_for(problem: Problem) -> None:
+    """It is in force until the first change lands, and launches run at it."""
+    assume(problem.start != problem.costs.recorded)
+    requestable = np.arange(problem.costs.n_clocks) != problem.start
+    check(judged_slowly(replace(problem, costs=replace(problem.costs, requestable=requestable))))
+
+
+@given(problems(protocols=CHARGED), st.integers(0, 2**31))
+def test_kernels_that_may_not_run_at_some_clocks(problem: Problem, seed: int) -> None:
+    check(barred(problem, seed))
+
+
+@pytest.mark.parametrize(
+    ("number", "protocol", "boundary"),
+    [
+        (4, FOLLOW, "one-shot"),  # changes that take no time where the old clocks are barred
+        (4, LOOKAHEAD, "one-shot"),
+        (19, LOOKAHEAD, "periodic"),
+        (12, LOOKAHEAD, "one-shot"),  # a change that takes its time without progress
+        (198, FOLLOW, "periodic"),  # a request in the last launch
+    ],
+    ids=lambda v: getattr(v, "name", v),
+)
+def test_changes_where_the_old_clocks_are_barred(number, protocol, boundary) -> None:  # type: ignore[no-untyped-def]
+    check(barred(random_problem(number, protocol=protocol, boundary=boundary), number + 7))
 
 
 @given(problems())

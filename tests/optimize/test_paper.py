@@ -94,9 +94,11 @@ def test_static_mix_at_five_per_cent(iteration: Problem) -> None:
     )
 
 
-def test_a_policy_is_never_worse_than_the_mix(iteration: Problem) -> None:
+def test_a_policy_mixes_plans_where_that_is_better_than_locks(iteration: Problem) -> None:
     answer = solve(replace(iteration, objective=within(0.6)), seed=0)
-    assert percentages(answer) == near(0.60, -10.45)
+    assert percentages(answer) == near(0.60, -10.55)
+    assert answer.lower_bound is not None
+    assert answer.lower_bound == pytest.approx(1 - 0.1055, abs=2e-4)
     assert answer.alternate is not None
 
 

@@ -6,17 +6,30 @@ import itertools
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.errors import InvariantError
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FREE, LOOKAHEAD, SwitchTable
+from kdvfs_sim.core.switching import DRAIN, FREE, LOOKAHEAD, SwitchProtocol, SwitchTable
+from kdvfs_sim.optimize import solve as room
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, GAP, solve
-from tests.optimize.problems import CHARGED, judge_of, judged_slowly, problems
+from kdvfs_sim.optimize.target import Target
+from tests.optimize.problems import (
+    BOUNDARIES,
+    CHARGED,
+    EVERY,
+    judge_of,
+    judged_slowly,
+    problems,
+    random_problem,
+    static,
+)
 
 NEVER_NS = 10**12
 granularities = st.sampled_from(["launch", "segment", "kind"])
@@ -160,3 +173,73 @@ def test_a_clock_that_costs_more_and_takes_longer_changes_nothing(problem: Probl
     wider = judged_slowly(replace(problem, costs=worse, switching=SwitchTable.zero(worse.n_clocks)))
     before = energy(solve(problem, seed=0))
     assert abs(energy(solve(wider, seed=0)) - before) <= CLOSED * before
+
+
+objectives = st.sampled_from(["energy", "time", "edp", "ed2p"])
+aggregations = st.sampled_from(["global", "local"])
+
+
+@given(problems(), granularities, aggregations)
+def test_what_is_predicted_is_what_the_judge_says(problem: Problem, granularity, aggregation) -> None:  # type: ignore[no-untyped-def]
+    """Of every candidate; a descent over kinds prices a periodic walk before it has found its round."""
+    assume(granularity != "kind" or problem.boundary == "one-shot")
+    problem = replace(problem, granularity=granularity, aggregation=aggregation)
+    method = room._method(problem, GAP)
+    for outcome in method.outcomes(Target.of(problem.objective)):
+        schedule = method.schedule(outcome) if outcome.time_ns >= 0 else None
+        if schedule is not None and (problem.boundary == "one-shot" or outcome.begin is None):
+            metrics = problem.evaluate(schedule)
+            assert metrics.energy_j == pytest.approx(outcome.energy_j, rel=1e-9)
+            assert round(metrics.time_s * 1e9) == outcome.time_ns
+
+
+@given(problems(max_launches=8, max_clocks=4), granularities, aggregations, objectives)
+def test_no_answer_lies_below_its_bound(problem: Problem, granularity, aggregation, minimize) -> None:  # type: ignore[no-untyped-def]
+    problem = replace(problem, granularity=granularity, aggregation=aggregation)
+    objective = replace(problem.objective, minimize=minimize)
+    if minimize == "time":
+        objective = Objective(minimize="time", max_energy_j=problem.evaluate(static(problem, 0)).energy_j)
+    answer = solve(replace(problem, objective=objective), seed=0)
+    if answer.metrics is not None and answer.metrics.energy_j is not None:
+        assert bound(answer) <= objective.value(answer.metrics.time_s, answer.metrics.energy_j)
+
+
+def test_a_landing_where_the_old_clocks_are_barred() -> None:
+    """Such a launch has no length at the old clocks: the request must not slip behind it."""
+    problem = random_problem(2154, protocol=LOOKAHEAD, boundary="one-shot", max_launches=8, max_clocks=4)
+    solve(replace(problem, granularity="kind", aggregation="local"), seed=0)
+
+
+@pytest.mark.parametrize("protocol", EVERY, ids=lambda protocol: protocol.name)
+def test_a_bound_above_the_answer_is_an_error(protocol: SwitchProtocol, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    method_of = room._method
+
+    def corrupted(problem: Problem, gap: float) -> room.Method:
+        method = method_of(problem, gap)
+        method.bound *= 1.01
+        method.mixed_bound *= 1.01
+        return method
+
+    monkeypatch.setattr(room, "_method", corrupted)
+    for boundary in BOUNDARIES:
+        problem = random_problem(3, protocol=protocol, boundary=boundary, max_launches=8)
+        with pytest.raises(InvariantError, match="below its own lower bound"):
+            solve(problem, seed=0)
+
+
+def test_a_lock_that_breaks_the_rule_of_a_launch_may_lie_below_the_bound_of_those_that_keep_it() -> None:
+    problem = random_problem(74, protocol=FREE, boundary="one-shot", max_launches=8, max_clocks=4)
+    problem = replace(problem, aggregation="local")
+    answer = solve(problem, seed=0)
+    assert answer.schedule is not None
+    assert answer.schedule.is_static
+    assert energy(answer) == bound(answer) < room._method(problem, GAP).bound
+
+
+def test_a_mix_may_lie_below_the_bound_of_single_schedules() -> None:
+    problem = random_problem(102, protocol=FREE, boundary="periodic", max_launches=8, max_clocks=4)
+    problem = replace(problem, granularity="segment")
+    answer, method = solve(problem, seed=0), room._method(problem, GAP)
+    assert answer.alternate is not None
+    assert method.mixed_bound * (1 - CLOSED) <= energy(answer) < method.bound
+    assert bound(answer) == min(method.mixed_bound, energy(answer))

@@ -72,7 +72,7 @@ def plain_sweep(model: Model, energy_weight: float, time_weight: float, value: F
         changed = np.full(n_clocks, np.inf)
         for a in range(n_clocks):
             for b in range(n_clocks):
-                if a == b or not rules.requestable[b] or not (rules.drains or model.cells.allowed[i, a]):
+                if a == b or not rules.requestable[b]:
                     continue
                 for m in range(i - 1, limit + 1):
                     at = m

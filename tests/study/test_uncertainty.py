@@ -9,13 +9,14 @@ import pytest
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.errors import NotApplicableError
-from kdvfs_sim.core.problem import Metrics, Objective
+from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.optimize.baselines import static_mix
 from kdvfs_sim.optimize.solve import solve
+from kdvfs_sim.study import uncertainty
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene
-from kdvfs_sim.study.uncertainty import Luck, SurePlan, scattered, sure_plan
+from kdvfs_sim.study.uncertainty import Luck, Scatter, SurePlan, scattered, sure_plan
 from kdvfs_sim.study.workload import read_workload
 
 
@@ -64,6 +65,33 @@ def test_a_sure_plan_keeps_most_of_what_it_saves_at_the_median(
     at_median_j = mix.metrics.energy_j - sure.solution.metrics.energy_j
     assert at_median_j > 0.05 * mix.metrics.energy_j / 100
     assert mix.metrics.energy_j - sure.scatter.energy_j.mean() >= 0.7 * at_median_j
+
+
+def test_sure_plans_are_ranked_by_the_mean_of_their_replays(
+    paper: Scene, objective: Objective, sure: SurePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first plan looks better at the median, the second is better on average."""
+    assert sure.solution.metrics is not None
+    assert sure.solution.metrics.energy_j is not None
+    assert objective.max_time_s is not None
+    least_j, limit_s = sure.solution.metrics.energy_j, objective.max_time_s
+    means_j = {"looks better": 0.99 * least_j, "is better": 0.98 * least_j}
+    plans = [
+        replace(sure.solution, message=name, metrics=replace(sure.solution.metrics, energy_j=at_median_j))
+        for name, at_median_j in (("looks better", 0.96 * least_j), ("is better", 0.97 * least_j))
+    ]
+
+    def scatter(scene: Scene, plan: Solution, **_: object) -> Scatter:
+        mean_j = means_j.get(plan.message, least_j)
+        return Scatter(time_s=np.full(4, 0.99 * limit_s), energy_j=mean_j * np.array([0.9, 0.9, 0.9, 1.3]))
+
+    left = iter([*plans, *[replace(plans[0], metrics=None)] * uncertainty.N_STEPS])
+    monkeypatch.setattr(uncertainty, "solve", lambda *_, **__: next(left))
+    monkeypatch.setattr(uncertainty, "_at_median", lambda plan, _: plan)
+    monkeypatch.setattr(uncertainty, "scattered", scatter)
+    found = sure_plan(paper, paper.protocols["lookahead"], objective)
+    assert found is not None
+    assert found.solution.message == "is better"
 
 
 def test_a_plan_that_ignores_chance_breaks_its_budget(paper: Scene, objective: Objective) -> None:

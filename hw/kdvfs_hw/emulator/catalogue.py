@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,7 @@ def spec_from_costs(gpu: GpuFacts, costs: CostTable) -> DeviceSpec:
     switching = switching_model(gpu)
     period_ns = round(gpu.value("sensor.period_ns", Sensors().instant_period_ns))
     window_ns = round(gpu.value("sensor.window_ns", Sensors().instant_window_ns))
+    governor = dynamic_governor(gpu)
     return DeviceSpec(
         name=f"{gpu.name} (emulated)",
         behaviour=TableBehaviour(
@@ -58,7 +60,8 @@ def spec_from_costs(gpu: GpuFacts, costs: CostTable) -> DeviceSpec:
         sensors=Sensors(
             counter_period_ns=period_ns, instant_period_ns=period_ns, instant_window_ns=window_ns
         ),
-        governor=dynamic_governor(gpu),
+        # no budget: what is measured here must not depend on when a load began
+        governor=None if governor is None else replace(governor, budget=None),
         architecture=_ARCHITECTURES.get(gpu.generation.split()[0].lower(), 9),
     )
 

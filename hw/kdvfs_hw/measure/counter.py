@@ -74,7 +74,10 @@ def find_period(edges: Sequence[Edge]) -> Period | None:
     """The period from updates, of which few may have been missed or be out of turn; None from under four."""
     if len(edges) < _MIN_EDGES:
         return None
-    typical = float(np.median(np.diff([edge.t_ns for edge in edges])))
+    apart = np.diff([edge.t_ns for edge in edges])
+    # seen at every few milliseconds, updates lie one reading more or less apart: the mean of them is right
+    typical = float(np.median(apart))
+    typical = float(apart[np.abs(apart - typical) <= 0.5 * typical].mean())
     t = np.array([edge.t_ns for edge in edges if edge.late_ns - edge.early_ns <= _SHARP * typical])
     if t.size < _MIN_EDGES:
         return None
