@@ -11,6 +11,7 @@ from kdvfs_sim.core.switching import DRAIN, LOOKAHEAD
 from kdvfs_sim.optimize.solve import ExactOptimizer
 from kdvfs_sim.testing.law import Law
 from kdvfs_sim.testing.laws.optimizer import lower_bound_is_true, never_worse_than_a_baseline
+from kdvfs_sim.testing.laws.optimizer_pairs import changes_that_cost_nothing_are_free
 from kdvfs_sim.testing.notation import costs, problem, switching, trace
 
 THREE = ["auto", "sm=300,mem=auto", "sm=600,mem=auto"]
@@ -70,11 +71,27 @@ def an_overlap_that_draws_less_than_nothing() -> Problem:
     )
 
 
+def a_least_time_that_was_rounded_down() -> Problem:
+    """The first outcome takes exactly the least time, which is proven only up to rounding."""
+    return problem(
+        trace((0, 0, 1000), (0, 1000, 300), (0, 1307, 300), (0, 1614, 50), n_kinds=2),
+        costs(
+            ["auto", "sm=900,mem=auto", "sm=1200,mem=auto"],
+            time=[[1.0, 1.6667, 1.25], [1.0, 1.0, 1.0]],
+            power_w=[[350.0, 136.4, 222.8], [350.0, 136.4, 222.8]],
+            idle_w=[50.0, 50.0, 50.0],
+        ),
+        protocol=DRAIN,
+        max_time_s=1.8304000000000003e-06,
+    )
+
+
 @pytest.mark.parametrize(
     ("case", "law"),
     [
         (calls_that_outlast_the_switching, lower_bound_is_true),
         (a_change_made_while_the_launch_is_on_its_way, lower_bound_is_true),
+        (a_least_time_that_was_rounded_down, changes_that_cost_nothing_are_free),
         (an_overlap_that_draws_less_than_nothing, never_worse_than_a_baseline),
     ],
     ids=lambda value: getattr(value, "__name__", None),
