@@ -18,7 +18,7 @@ PLAIN = {
     "flops", "bytes", "value", "low", "high", "index", "kind", "row", "exponent", "number", "bound",
     "correlation", "recorded_correlation", "recorded_stream", "device_names", "repairs", "quarantined", "pid",
     "cut", "rise", "bend", "excess", "gap", "sigma", "kept", "baseline", "p_value", "energy_factor",
-    "gain", "burst", "burst_gain", "most", "least",
+    "residual_p95", "gain", "burst", "burst_gain", "most", "least",
     "auto_power_slope", "auto_clock_slope", "inner_per_tile",
 }  # fmt: skip
 

@@ -26,7 +26,9 @@ EXPECTED = {
 }
 # what every entry gives or says why it cannot; the rest of MEANINGS applies to some GPUs only
 REQUIRED = {
-    path for path in MEANINGS if not path.startswith(("latency.", "switching.memory.", "governor."))
+    path
+    for path in MEANINGS
+    if not path.startswith(("latency.", "switching.memory.", "governor.", "clocks.swept_"))
 } - {
     "clocks.auto_ceiling_mhz",
     "power.memory_w",
