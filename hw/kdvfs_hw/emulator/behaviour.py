@@ -35,10 +35,10 @@ class Operating:
 class Behaviour(Protocol):
     """The silicon, without time: everything that happens over time is the emulator's part.
 
-    ``kinds`` are the loads it knows. ``steady`` answers for a load (None: idle) under a request that has landed, ``at`` for any
-    clocks on the way there, ``switch`` for one domain's change between two requests. Units as in
-    ``Operating``; pure and repeatable; raises InputError for a kind it does not know. The lists
-    of clocks ascend. Promises nothing about the real GPU of the same name.
+    ``kinds`` are the loads it knows. ``steady`` answers for a load (None: idle) under a request that has
+    landed, ``at`` for any clocks on the way there, ``switch`` for one domain's change between two
+    requests. Units as in ``Operating``; pure and repeatable; raises InputError for a kind it does not
+    know. The lists of clocks ascend. Promises nothing about the real GPU of the same name.
     """
 
     @property

@@ -78,9 +78,7 @@ class State:
         self.ended: dict[str, int] = {}
         self.faults: list[Fault] = []
         self.moves: list[tuple[int, int]] = []
-        self.n_events = (
-            0  # how much there was to go through: since this object, or what it is a copy of, began
-        )
+        self.n_events = 0  # how much this object, or what it is a copy of, had to go through
         self._steady: dict[tuple[str | None, ClockMhz, ClockMhz], Operating] = {}  # shared by all copies
         self.energy_j = energy_j
         self.operating: Operating = behaviour.steady(None, Clocks(AUTO, AUTO))
@@ -149,7 +147,7 @@ class State:
                 return
 
     def advance_events(self, t_ns: int) -> None:
-        """Through every event until ``t_ns``, and no further: then ``advance`` computes what it would have."""
+        """Through every event until ``t_ns``, and no further: ``advance`` then gives what it would have."""
         while True:
             self._settle()
             event_ns = self._next_event_ns()

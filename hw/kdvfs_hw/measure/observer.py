@@ -23,6 +23,7 @@ _LEAD_NS: Final = 12_000_000  # before an expected update, the counter is read b
 _N_LEARN: Final = 10
 _CAP: Final = "sw_power_cap"  # the power limit at work, as usual; any other slowdown is a disturbance
 _OFTEN: Final = 0.02
+STOOD_STILL: Final = "this process or the machine stood still"
 _STILL_NS: Final = 500_000_000  # by then the GPU has run out of what was queued for it
 
 
@@ -208,9 +209,7 @@ class Observer:
         seen_ns = [from_ns, *(look.t_ns for look in looks), to_ns]
         still_ns = max(later - earlier for earlier, later in pairwise(seen_ns))
         if still_ns > _STILL_NS:
-            marks.append(
-                f"nothing was seen for {still_ns * 1e-9:.1f} s: this process or the machine stood still"
-            )
+            marks.append(f"nothing was seen for {still_ns * 1e-9:.1f} s: {STOOD_STILL}")
         return Observation(
             from_ns=from_ns,
             to_ns=to_ns,
