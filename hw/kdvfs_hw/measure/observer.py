@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from kdvfs_hw.capabilities import MIG_ON
 from kdvfs_hw.measure.counter import Edge, EnergyWindow, Period, energy_between, find_edges, find_period
 from kdvfs_hw.timing import begin, join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
@@ -202,6 +203,8 @@ class Observer:
             for reason, n in sorted(reasons.items())
             if reason != _CAP and n / n_looks > _OFTEN
         ]
+        if self.device.capabilities()[Feature.LOCK_SM].words == MIG_ON:
+            marks.append("MIG is on: power, energy and clocks are those of all instances together")
         foreign = [pid for pid, since_ns in self._seen.foreign.items() if since_ns <= to_ns]
         if foreign:
             marks.append(f"other processes used the GPU: {', '.join(map(str, foreign))}")
