@@ -233,7 +233,8 @@ def in_use(uuid: str, runner: int, guardian: int, since_unix_s: float | None) ->
     if guard == "stopped":
         return (
             f"{head}: something has stopped the guardian; let it go on (kill -CONT {guardian}), and it "
-            f"releases the clocks if the run has ended; or end it (kill -KILL {guardian}), and then run {_RESET}"
+            f"releases the clocks if the run has ended; or end it (kill -KILL {guardian}), "
+            f"and then run {_RESET}"
         )
     if guard == "running" and run == "has ended":
         return f"{head}: the guardian is about to release the clocks: try again in some seconds"
