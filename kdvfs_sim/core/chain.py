@@ -20,6 +20,8 @@ class Chain:
     the previous operation's end and this one's start at recorded clocks (0 for the first).
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
+    ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
+    its way, and so takes no time of its own.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
     otherwise ``reason`` says why a bound is only a bound.
     ``passes``: 0 forward, 1 backward, 2 optimizer, -1 unknown; None if the recording has no ranges.
@@ -30,6 +32,7 @@ class Chain:
     lag_ns: npt.NDArray[np.int64]
     min_lag_ns: npt.NDArray[np.int64]
     floor_ns: npt.NDArray[np.int64] | None = None
+    hidden_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True
     reason: str = ""
     passes: npt.NDArray[np.int8] | None = None
@@ -38,7 +41,7 @@ class Chain:
 
     def __post_init__(self) -> None:
         n = self.kind.shape[0]
-        for name in ("duration_ns", "lag_ns", "min_lag_ns", "floor_ns"):
+        for name in ("duration_ns", "lag_ns", "min_lag_ns", "floor_ns", "hidden_ns"):
             array = getattr(self, name)
             if array is not None and array.shape != (n,):
                 raise InputError(f"Chain: {name} has shape {array.shape}; expected {(n,)}")
