@@ -229,6 +229,8 @@ def refuse_locked(folders: Sequence[Path], uuid: str) -> None:
 def in_use(uuid: str, runner: int, guardian: int, since_unix_s: float | None) -> str:
     """That a guardian holds this GPU: which of run and guardian is alive, in which state, and what to do."""
     run, guard = state_of(runner, since_unix_s=since_unix_s), state_of(guardian, since_unix_s=since_unix_s)
+    if guard == "has ended":  # it holds the record, so it lives: where this process cannot see it
+        run = guard = "not to be seen from here; in another container?"
     head = f"{uuid}: another run controls this GPU (process {runner}: {run}; guardian {guardian}: {guard})"
     if guard == "stopped":
         return (

@@ -17,7 +17,7 @@ from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
 from kdvfs_hw.journal import Journal
-from kdvfs_hw.lock_record import refuse_locked, unfinished_record
+from kdvfs_hw.lock_record import in_use, refuse_locked, unfinished_record
 from kdvfs_hw.process_state import state_of
 from toy_gpu import SET_SM, toy_spec
 
@@ -283,6 +283,16 @@ def test_a_run_that_is_refused_says_which_process_is_alive_and_what_to_do(toy: E
     run.end()
     assert toy.locks() == AUTO_CLOCKS
     assert unfinished_record((toy.folder,), toy.uuid) is None
+
+
+def test_a_guardian_that_holds_its_gpu_has_not_ended() -> None:
+    """Its number means nothing here: it lives in another container, and so does its run."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    text = in_use("GPU-1", ended.pid, ended.pid, time.time())
+    assert "has ended" not in text
+    assert text.count("not to be seen from here") == 2
+    assert text.endswith("wait for it or stop it")
 
 
 def test_a_process_that_came_later_is_not_the_one_of_the_record() -> None:
