@@ -182,7 +182,8 @@ class ArmedGuardian:
         """
         if self._released:
             return
-        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if self._silent else _RELEASE_TIMEOUT_S)
+        silent = self._silent or state_of(self._process.pid) == "stopped"
+        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if silent else _RELEASE_TIMEOUT_S)
         self._released = True
         device = self._opened.device
         if answer is None or "release" not in answer:

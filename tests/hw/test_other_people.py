@@ -194,6 +194,25 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
     gpu.close()
 
 
+def test_nobody_waits_for_a_stopped_guardian_to_release(tmp_path: Path) -> None:
+    gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
+    with (
+        open_device(f"emulated:{gpu.folder}") as opened,
+        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
+    ):
+        control.request_clocks(Clocks(1000, 1000))
+        left = unfinished_record((gpu.folder,), gpu.uuid)
+        assert left is not None
+        assert left.guardian is not None
+        os.kill(left.guardian, signal.SIGSTOP)
+        time.sleep(0.05)
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 5
+    assert gpu.locks() == AUTO_CLOCKS
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
+    gpu.close()
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
