@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kdvfs_hw.nvml_read import NvmlDevice
 
 VOLTA, AMPERE, ARCH_UNKNOWN = 5, 7, 0xFFFFFFFF  # nvmlDeviceArchitecture_t
+MIG_ON: Final = "MIG is on: clocks belong to the whole GPU"
 _UNEXPLAINED = 999  # NVML_ERROR_UNKNOWN of one call says nothing about the others
 _SYS_ADMIN_BIT = 21
 
@@ -93,7 +94,7 @@ def _lock_capability(device: NvmlDevice, since: int, generation: str) -> Capabil
     if device.architecture < since:
         return Capability("no", f"needs {generation} or newer (nvml.h)", "leave this clock to the driver")
     if device.mig_enabled():
-        return Capability("no", "MIG is on: clocks belong to the whole GPU", "turn it off: nvidia-smi -mig 0")
+        return Capability("no", MIG_ON, "turn it off: nvidia-smi -mig 0")
     if not n_clocks:
         return Capability("no", "the driver lists no supported clocks", "leave this clock to the driver")
     if not device.session.may_lock():

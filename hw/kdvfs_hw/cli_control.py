@@ -87,7 +87,13 @@ def validate(
 
     slack_pct = parse_percent(slack)
     scene, schedules, planned = load_subject(
-        subjects, trace=trace, gpu=gpu, protocol=protocol, slack_pct=slack_pct, say=say
+        subjects,
+        trace=trace,
+        gpu=gpu,
+        protocol=protocol,
+        slack_pct=slack_pct,
+        optimize=bundle is not None or bool(set(modes) & CONTROLLED),
+        say=say,
     )
     plan = make_plan(scene, schedules, protocol="follow" if planned == "free" else planned)
     if bundle is not None:
@@ -127,7 +133,7 @@ def validate(
                 control = stack.enter_context(guarded_clocks(opened, allowed=allow, say=say))
             outcome = run(opened.device, plan, work, record, settings, control=control, say=say)
     if json:
-        print_json(outcome.verdict.to_json())
+        print_json(outcome.to_json())
     else:
         for line in outcome_lines(plan, outcome):
             typer.echo(line)

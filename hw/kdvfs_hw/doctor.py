@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kdvfs_hw.cuda_order import cuda_devices
 from kdvfs_hw.devices import EMULATED, emulated_gpu, emulated_session, resolve, unfinished_runs
-from kdvfs_hw.lock_record import NOTICE, Unfinished, remedy, unfinished_record
+from kdvfs_hw.lock_record import NOTICE, Unfinished, in_use, remedy, unfinished_record
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
 from kdvfs_sim.core.device import Capability, Feature
 from kdvfs_sim.core.errors import DeviceError, DriverError
@@ -253,7 +253,7 @@ def _gpu_lines(gpu: GpuFindings) -> Iterator[str]:
 def _unfinished_lines(run: Unfinished) -> Iterator[str]:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.since_unix_s))
     if run.guardian is not None:
-        yield f"  controlled by process {run.runner} since {since}, guardian {run.guardian}"
+        yield f"  controlled since {since}: {in_use(run.uuid, run.runner, run.guardian, run.since_unix_s)}"
         return
     yield f"  CLOCKS MAY BE LOCKED by process {run.runner}, which started {since} and did not finish"
     if run.clocks:

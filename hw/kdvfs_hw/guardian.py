@@ -15,12 +15,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.devices import OpenDevice
 from kdvfs_hw.guardian_line import Line
-from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, make_folder, refuse_locked
+from kdvfs_hw.lock_record import ALLOW_OPTION, NOTICE, LockRecord, make_folder, refuse_locked
+from kdvfs_hw.process_state import state_of
 from kdvfs_hw.timing import WallTime
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl, Feature
@@ -116,6 +118,8 @@ class ArmedGuardian:
 
     def __init__(self, opened: OpenDevice, folder: Path, lease_s: float) -> None:
         self._opened = opened
+        self._folder = folder
+        self._believed: set[Clocks] = set()  # what may be locked: the last change, and one in the making
         self._turn = threading.Lock()
         self._owner = os.getpid()
         self._n_sent = 0
@@ -128,6 +132,7 @@ class ArmedGuardian:
             command = [sys.executable, "-P", "-m", "kdvfs_hw.guardian_process", str(theirs.fileno())]
             try:
                 with open(_log(folder), "ab") as log:
+                    n_logged = log.tell()
                     self._process = subprocess.Popen(
                         command,
                         stdin=subprocess.DEVNULL,
@@ -153,18 +158,22 @@ class ArmedGuardian:
         )
         answer = self._line.receive(_ARM_TIMEOUT_S)
         if answer is None or "refused" in answer:
-            self._part(_ANSWER_TIMEOUT_S)  # which also ends a guardian that was only slow
-            reason = "it did not start; see " + str(_log(folder)) if answer is None else answer["refused"]
+            reason = self._why_not_started(_log(folder), n_logged) if answer is None else answer["refused"]
+            if answer is None:  # nothing was locked: whatever holds it up, it is not needed any more
+                self._process.kill()
+            self._part(_ANSWER_TIMEOUT_S)
             raise DeviceError(f"{opened.device.uuid}: no guardian, so no control of clocks: {reason}")
         self.pid: int = answer["armed"]
 
     def before(self, clocks: Clocks, /) -> None:
         """Tell the guardian that ``clocks`` are about to be requested."""
+        self._believed = {*self._believed, clocks}
         self._told("before", clocks)
 
     def after(self, held: Clocks | None, /) -> None:
         """Tell it what may be locked now, or that the run is alive."""
         self._told("after", held)
+        self._believed = set() if held is None else {held}
 
     def release(self) -> None:
         """Have the clocks released; by this process if the guardian does not answer.
@@ -173,14 +182,17 @@ class ArmedGuardian:
         """
         if self._released:
             return
-        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if self._silent else _RELEASE_TIMEOUT_S)
+        silent = self._silent or state_of(self._process.pid) == "stopped"
+        answer = self._ask({"do": "release"}, _SILENT_TIMEOUT_S if silent else _RELEASE_TIMEOUT_S)
         self._released = True
         device = self._opened.device
         if answer is None or "release" not in answer:
             from kdvfs_hw.nvml_control import release_clocks
 
-            release = release_clocks(device, ())
+            release = release_clocks(device, self._believed)
             complete, outcome = release.complete, str(release)
+            if complete:
+                self._end_silent(outcome)
         else:
             complete, outcome = answer["complete"], answer["release"]
         # an incomplete release is tried again by the guardian alone, also when this process has ended
@@ -198,6 +210,38 @@ class ArmedGuardian:
         except subprocess.TimeoutExpired:
             _UNWAITED.append(self._process)
 
+    def _state(self) -> str:
+        code = self._process.poll()
+        if code is None:
+            state = state_of(self._process.pid)
+            return "stopped by something else" if state == "stopped" else state
+        return f"killed by signal {-code}" if code < 0 else f"ended with code {code}"
+
+    def _end_silent(self, outcome: str) -> None:
+        """The clocks are released without it: a guardian that sleeps on would only hold the GPU."""
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ANSWER_TIMEOUT_S)
+        with suppress(DeviceError), closing(LockRecord(self._folder, self._opened.device.uuid)) as record:
+            if record.unfinished():
+                record.released(outcome, complete=True, why="the guardian did not answer")
+
+    def _why_not_started(self, log: Path, n_logged: int) -> str:
+        """What is known of a guardian that said nothing: its last word in the log, else its state."""
+        with suppress(subprocess.TimeoutExpired):  # its line ends a little before it does
+            self._process.wait(_SILENT_TIMEOUT_S)
+        state, words = self._state(), ""
+        with suppress(OSError), open(log, "rb") as file:
+            file.seek(n_logged)
+            words = file.read().decode(errors="replace").strip()
+        if words:
+            return f"it did not start ({state}): {words.splitlines()[-1].strip()} ({log})"
+        hint = "is this machine too busy?" if state == "running" else "something outside must have done that:"
+        return (
+            f"it did not answer within {_ARM_TIMEOUT_S:g} s, and wrote nothing in {log} "
+            f"(process {self._process.pid}: {state}); {hint} Try again"
+        )
+
     def _told(self, what: str, clocks: Clocks | None) -> None:
         if self._released or os.getpid() != self._owner:
             raise InvariantError("clock control outlived its guardian, or went through a fork; arm a new one")
@@ -206,7 +250,8 @@ class ArmedGuardian:
         if answer is None:
             self._silent = True
             raise DeviceError(
-                f"{device.uuid}: the guardian (process {self.pid}) does not answer; clocks released"
+                f"{device.uuid}: the guardian (process {self.pid}: {self._state()}) does not answer; "
+                "the run has released the clocks by itself and ends"
             )
         trouble = answer.get("revoked") or answer.get("refused")
         if trouble:

@@ -52,6 +52,22 @@ class Journal:
         end = data.rfind(b"\n") + 1
         return list(_records(data[:end])), offset + end
 
+    def size(self) -> int:
+        """Of the file as this process has it open, bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def set_aside(self, before: Path) -> Journal:
+        """Rename the file to ``before``, unless somebody has, and go on in a new one: this one is closed."""
+        try:
+            self.hold()
+            if os.path.samestat(os.fstat(self._descriptor), os.stat(self.path)):
+                os.replace(self.path, before)
+        except (BlockingIOError, FileNotFoundError):
+            pass  # another process is at it
+        fresh = Journal(self.path)
+        self.close()
+        return fresh
+
     def hold(self) -> None:
         """Keep other processes from holding this file until it is closed, or this process ends.
 

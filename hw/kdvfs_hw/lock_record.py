@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.journal import Journal
+from kdvfs_hw.process_state import state_of
 from kdvfs_hw.timing import boot_id
 from kdvfs_sim.core.errors import DeviceError
 from kdvfs_sim.core.version import __version__
@@ -30,11 +31,9 @@ NOTICE: Final = (
     "If this GPU's owner had locked them (nvidia-smi -lgc, -lmc), they must lock them again."
 )
 ALLOW_OPTION: Final = "--allow-clock-control"
+_RESET: Final = f"kdvfs hw reset {ALLOW_OPTION}"
 SYSTEM_FOLDER: Final = Path("/var/lib/kdvfs")
 _SUFFIX: Final = ".locks.jsonl"
-_IN_USE: Final = (
-    "{uuid}: another run controls this GPU (process {runner}, guardian {guardian}): wait for it or stop it"
-)
 _READABLE: Final = 0o644  # whoever looks at this machine may see that clocks were left locked
 _NAME: Final = "\0kdvfs-guardian-"
 _N_TRIES: Final = 20
@@ -79,7 +78,7 @@ class LockRecord:
         self._journal.close()
         if is_ours:
             raise DeviceError(
-                _IN_USE.format(uuid=uuid, runner=last.get("runner"), guardian=last.get("guardian"))
+                in_use(uuid, last.get("runner", 0), last.get("guardian", 0), last.get("unix_s"))
             )
         raise DeviceError(
             f"{uuid}: another run controls this GPU (guardian {_who_has(uuid)}, of another user "
@@ -221,10 +220,29 @@ def refuse_locked(folders: Sequence[Path], uuid: str) -> None:
     if run is None:
         return
     if run.guardian is not None:
-        raise DeviceError(_IN_USE.format(uuid=uuid, runner=run.runner, guardian=run.guardian))
+        raise DeviceError(in_use(uuid, run.runner, run.guardian, run.since_unix_s))
     raise DeviceError(
         f"{uuid}: an earlier run (process {run.runner}) may have left clocks locked: first run {remedy(run)}"
     )
+
+
+def in_use(uuid: str, runner: int, guardian: int, since_unix_s: float | None) -> str:
+    """That a guardian holds this GPU: which of run and guardian is alive, in which state, and what to do."""
+    run, guard = state_of(runner, since_unix_s=since_unix_s), state_of(guardian, since_unix_s=since_unix_s)
+    if guard == "has ended":  # it holds the record, so it lives: where this process cannot see it
+        run = guard = "not to be seen from here; in another container?"
+    head = f"{uuid}: another run controls this GPU (process {runner}: {run}; guardian {guardian}: {guard})"
+    if guard == "stopped":
+        return (
+            f"{head}: something has stopped the guardian; let it go on (kill -CONT {guardian}), and it "
+            f"releases the clocks if the run has ended; or end it (kill -KILL {guardian}), "
+            f"and then run {_RESET}"
+        )
+    if guard == "running" and run == "has ended":
+        return f"{head}: the guardian is about to release the clocks: try again in some seconds"
+    if run == "stopped":
+        return f"{head}: something has stopped the run; let it go on (kill -CONT {runner}), or end it"
+    return f"{head}: wait for it or stop it"
 
 
 def remedy(run: Unfinished) -> str:

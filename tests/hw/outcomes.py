@@ -43,7 +43,7 @@ def outcome_of(folder: Path, scene: Scene, fault: str, mode: str) -> str:
     words = [f"time {verdict.time}, energy {verdict.energy}"]
     if verdict.because:
         words.append(f"names {', '.join(verdict.because)}")
-    if outcome.n_void:
+    if outcome.troubles.n_void:
         words.append("readings void")
     if outcome.exit_code:
         words.append(f"exit code {outcome.exit_code}")

@@ -105,6 +105,7 @@ class Bench:
         record: Record | None = None,
         *,
         before: Callable[[EmulatedGpu], None] = lambda _: None,
+        say: Callable[[str], None] = lambda _: None,
     ) -> Outcome:
         with open_emulated(self.gpu) as opened:
             observing = settings.modes == ("observe",)
@@ -115,7 +116,7 @@ class Bench:
             work = emulated_workload(self.scene, self.gpu)
             record = record or Record(None)
             try:
-                return validate(opened.device, self.plan, work, record, settings, control=control)
+                return validate(opened.device, self.plan, work, record, settings, control=control, say=say)
             finally:
                 if control is not None:
                     with suppress(KdvfsError):  # what a guardian would do; some faults refuse it

@@ -130,7 +130,7 @@ def test_a_record_is_held_by_one_and_says_by_whom(tmp_path: Path) -> None:
     uuid = f"GPU-{uuid4()}"
     first = LockRecord(tmp_path, uuid)
     first.armed(reference="emulated:/x", runner=4321)
-    with pytest.raises(DeviceError, match=rf"process 4321, guardian {os.getpid()}"):
+    with pytest.raises(DeviceError, match=rf"process 4321: .*; guardian {os.getpid()}: running"):
         LockRecord(tmp_path, uuid)
     assert find_unfinished((tmp_path,)) == ((), ())
     first.locking("sm=1000,mem=auto")

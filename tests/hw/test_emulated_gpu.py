@@ -25,6 +25,7 @@ from kdvfs_sim.core.governor import DynamicGovernor
 
 TICK_NS = 20_000
 MS = 1_000_000
+GEMM, COPY = 0, 1  # places in the table of loads
 
 
 @dataclass
@@ -98,14 +99,17 @@ def test_events_agree_with_small_steps(script: list[tuple[str, Any]]) -> None:
             state.apply(record)
             reference.request(what, value, 5 * MS, 10 * MS)
         else:
-            state.apply({"t": t, "do": "launch", "token": str(i), "kind": what, "n": value, "pid": 1})
+            kind = spec.behaviour.kinds.index(what)
+            state.apply(
+                {"t": t, "do": "launch", "token": str(i), "works": [(kind, value)], "times": 1, "pid": 1}
+            )
             reference.queue.append([str(i), what, float(value)])
     state.advance(reference.t_ns)
     n_works = len(reference.ended) + len(reference.queue)
     assert state.energy_j == pytest.approx(reference.energy_j, abs=0.02 * (n_works + 1))
     assert state.locks == Clocks(reference.asked["sm"], reference.asked["mem"])
     for token, ended_ns in reference.ended.items():
-        late = state.ended.get(token, state.end_of(token) if state.queue else 0)
+        late = state.ended.get(token, state.t_ns + (state.time_left_ns(token) or 0))
         assert abs(late - ended_ns) <= TICK_NS * (n_works + 1), token
 
 
@@ -132,18 +136,18 @@ def test_a_change_takes_its_time_and_down_is_not_up() -> None:
 def test_work_in_flight_changes_speed_in_the_middle() -> None:
     state = toy_spec(switching_ns=0).state(0)
     state.apply({"t": 0, "do": "set", "domain": "sm", "mhz": 1000})
-    state.apply({"t": 0, "do": "launch", "token": "a", "kind": "gemm", "n": 2, "pid": 1})
-    assert state.end_of("a") == 2 * MS
+    state.apply({"t": 0, "do": "launch", "token": "a", "works": [(GEMM, 2)], "times": 1, "pid": 1})
+    assert state.time_left_ns("a") == 2 * MS
     state.apply({"t": 1 * MS, "do": "set", "domain": "sm", "mhz": 400})
-    assert state.end_of("a") == pytest.approx(1 * MS + 2.5 * MS, abs=2)
+    assert state.time_left_ns("a") == pytest.approx(2.5 * MS, abs=2)
     state.advance(10 * MS)
     assert state.ended["a"] == pytest.approx(3.5 * MS, abs=2)
 
 
 def test_an_event_with_no_launches_ends_when_its_turn_comes() -> None:
     state = toy_spec().state(0)
-    state.apply({"t": 0, "do": "launch", "token": "a", "kind": "copy", "n": 3, "pid": 1})
-    state.apply({"t": 0, "do": "launch", "token": "b", "kind": "copy", "n": 0, "pid": 1})
+    state.apply({"t": 0, "do": "launch", "token": "a", "works": [(COPY, 3)], "times": 1, "pid": 1})
+    state.apply({"t": 0, "do": "launch", "token": "b", "works": [(COPY, 0)], "times": 1, "pid": 1})
     state.advance(20 * MS)
     assert state.ended == {"a": 3 * MS, "b": 3 * MS}
 
@@ -157,7 +161,7 @@ def test_a_clock_between_two_listed_ones_is_clipped_down() -> None:
 def test_the_dynamic_governor_moves_in_steps_and_overshoots() -> None:
     governor = DynamicGovernor(sense_ns=20_000, fall_ns=100_000, rise_ns=200_000, steps=2, overshoot=0.5)
     state = toy_spec(governor=governor).state(0)
-    state.apply({"t": 0, "do": "launch", "token": "a", "kind": "gemm", "n": 1e6, "pid": 1})
+    state.apply({"t": 0, "do": "launch", "token": "a", "works": [(GEMM, 1e6)], "times": 1, "pid": 1})
     seen = []
     for t in (0, 69_999, 70_000, 120_000, 220_000, 320_000):
         state.advance(t)
@@ -172,7 +176,7 @@ def test_the_dynamic_governor_moves_in_steps_and_overshoots() -> None:
 def test_temperature_settles_with_power() -> None:
     state = toy_spec().state(0)
     cold_c = state.temperature_c
-    state.apply({"t": 0, "do": "launch", "token": "a", "kind": "gemm", "n": 1e9, "pid": 1})
+    state.apply({"t": 0, "do": "launch", "token": "a", "works": [(GEMM, 1e9)], "times": 1, "pid": 1})
     state.advance(15 * 1000 * MS)
     warmer_c = state.temperature_c
     state.advance(300 * 1000 * MS)

@@ -17,7 +17,8 @@ from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
 from kdvfs_hw.journal import Journal
-from kdvfs_hw.lock_record import unfinished_record
+from kdvfs_hw.lock_record import in_use, refuse_locked, unfinished_record
+from kdvfs_hw.process_state import state_of
 from toy_gpu import SET_SM, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
@@ -202,7 +203,7 @@ def test_the_run_releases_by_itself_when_its_guardian_was_killed(toy: EmulatedGp
         control.request_clocks(Clocks(1000, 1000))
         os.kill(int(str(records(toy)[-2]["guardian"])), signal.SIGKILL)
         time.sleep(0.05)
-        with pytest.raises(DeviceError, match="does not answer; clocks released"):
+        with pytest.raises(DeviceError, match="does not answer; the run has released the clocks"):
             control.request_clocks(Clocks(600, 1000))
         assert control.target is None
         assert toy.locks() == AUTO_CLOCKS
@@ -252,6 +253,55 @@ def test_a_second_run_on_the_same_gpu_is_refused(toy: EmulatedGpu) -> None:
     run.process.kill()
     run.end()
     assert toy.locks() == AUTO_CLOCKS
+
+
+def test_a_run_that_is_refused_says_which_process_is_alive_and_what_to_do(toy: EmulatedGpu) -> None:
+    def refusal() -> str:
+        with open_device(f"emulated:{toy.folder}") as opened, pytest.raises(DeviceError) as refused:
+            refuse_locked(opened.record_folders, toy.uuid)
+        return str(refused.value)
+
+    run = Run(toy, "loop")
+    run.wait_for("locked")
+    guardian = int(str(records(toy)[0]["guardian"]))
+    assert f"(process {run.process.pid}: running; guardian {guardian}: running): wait for it" in refusal()
+    run.process.send_signal(signal.SIGSTOP)
+    time.sleep(0.05)
+    assert f"process {run.process.pid}: stopped;" in refusal()
+    os.kill(guardian, signal.SIGSTOP)
+    run.process.kill()
+    run.process.wait()
+    text = refusal()
+    assert f"(process {run.process.pid}: has ended; guardian {guardian}: stopped)" in text
+    assert f"kill -CONT {guardian}" in text
+    assert f"kill -KILL {guardian}" in text
+    from kdvfs_hw.reset import reset
+
+    with pytest.raises(DeviceError, match=f"kill -CONT {guardian}"):
+        reset(f"emulated:{toy.folder}", allowed=True)
+    os.kill(guardian, signal.SIGCONT)
+    run.end()
+    assert toy.locks() == AUTO_CLOCKS
+    assert unfinished_record((toy.folder,), toy.uuid) is None
+
+
+def test_a_guardian_that_holds_its_gpu_has_not_ended() -> None:
+    """Its number means nothing here: it lives in another container, and so does its run."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    text = in_use("GPU-1", ended.pid, ended.pid, time.time())
+    assert "has ended" not in text
+    assert text.count("not to be seen from here") == 2
+    assert text.endswith("wait for it or stop it")
+
+
+def test_a_process_that_came_later_is_not_the_one_of_the_record() -> None:
+    assert state_of(os.getpid(), since_unix_s=time.time()) == "running"
+    child = subprocess.Popen(["sleep", "30"])
+    assert state_of(child.pid, since_unix_s=time.time() - 60) == "has ended"
+    child.kill()
+    child.wait()
+    assert state_of(child.pid) == "has ended"
 
 
 def test_control_needs_consent_and_ends_with_the_block(toy: EmulatedGpu) -> None:

@@ -176,18 +176,68 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
             begun_s = time.monotonic()
             control.request_clocks(Clocks(600, 1000))
 
-    try:
-        with pytest.raises(DeviceError, match="does not answer; clocks released"):
-            run()
-        assert time.monotonic() - begun_s < 10
-        assert gpu.locks() == AUTO_CLOCKS
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + 20
-    while unfinished_record((gpu.folder,), gpu.uuid) is not None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert unfinished_record((gpu.folder,), gpu.uuid) is None  # awake again, it says what became of the locks
+    with pytest.raises(
+        DeviceError, match=r"stopped by something else.* does not answer; the run has released the clocks"
+    ):
+        run()
+    assert time.monotonic() - begun_s < 10
     assert gpu.locks() == AUTO_CLOCKS
+    with pytest.raises(ProcessLookupError):  # asleep, it would have held the GPU against the next run
+        os.kill(pid, signal.SIGCONT)
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
+    with (
+        open_device(f"emulated:{gpu.folder}") as opened,
+        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
+    ):
+        control.request_clocks(Clocks(600, 1000))
+    assert gpu.locks() == AUTO_CLOCKS
+    gpu.close()
+
+
+def test_nobody_waits_for_a_stopped_guardian_to_release(tmp_path: Path) -> None:
+    gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
+    with (
+        open_device(f"emulated:{gpu.folder}") as opened,
+        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
+    ):
+        control.request_clocks(Clocks(1000, 1000))
+        left = unfinished_record((gpu.folder,), gpu.uuid)
+        assert left is not None
+        assert left.guardian is not None
+        os.kill(left.guardian, signal.SIGSTOP)
+        time.sleep(0.05)
+        begun_s = time.monotonic()
+    assert time.monotonic() - begun_s < 5
+    assert gpu.locks() == AUTO_CLOCKS
+    assert unfinished_record((gpu.folder,), gpu.uuid) is None
+    gpu.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("exec sleep 30", r"wrote nothing .*: running\); is this machine too busy\? Try again"),
+        ("kill -STOP $$", r"wrote nothing .*: stopped by something else\); something outside"),
+        ("kill -KILL $$", r"wrote nothing .*: killed by signal 9\); something outside"),
+        ("echo first >&2; echo no such module >&2; exit 3", r"\(ended with code 3\): no such module \("),
+    ],
+)
+def test_of_a_guardian_that_does_not_start_what_is_known_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, words: str
+) -> None:
+    gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
+    fake = tmp_path / "python"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    (gpu.folder / "guardian.log").write_text("of an earlier one\n")
+    monkeypatch.setattr(sys, "executable", str(fake))
+    monkeypatch.setattr("kdvfs_hw.guardian._ARM_TIMEOUT_S", 0.5)
+    with (
+        open_emulated(gpu) as opened,
+        pytest.raises(DeviceError, match=words),
+        guarded_clocks(opened, allowed=True, say=lambda _: None),
+    ):
+        pass
     gpu.close()
 
 

@@ -50,7 +50,7 @@ def test_a_gpu_that_is_as_predicted_agrees(tmp_path: Path, scene: Scene) -> None
     verdict = outcome.verdict
     assert (verdict.overall, verdict.time, verdict.energy) == ("agrees", "agrees", "agrees"), verdict.lines()
     assert verdict.because == ()
-    assert outcome.n_void == 0
+    assert outcome.troubles.n_void == 0
     lines = read_record(tmp_path / "run")
     kinds = [line["kind"] for line in lines]
     assert kinds[:2] == ["record", "plan"]

@@ -35,10 +35,10 @@ class Operating:
 class Behaviour(Protocol):
     """The silicon, without time: everything that happens over time is the emulator's part.
 
-    ``steady`` answers for a load (None: idle) under a request that has landed, ``at`` for any
-    clocks on the way there, ``switch`` for one domain's change between two requests. Units as in
-    ``Operating``; pure and repeatable; raises InputError for a kind it does not know. The lists
-    of clocks ascend. Promises nothing about the real GPU of the same name.
+    ``kinds`` are the loads it knows. ``steady`` answers for a load (None: idle) under a request that has
+    landed, ``at`` for any clocks on the way there, ``switch`` for one domain's change between two
+    requests. Units as in ``Operating``; pure and repeatable; raises InputError for a kind it does not
+    know. The lists of clocks ascend. Promises nothing about the real GPU of the same name.
     """
 
     @property
@@ -46,6 +46,9 @@ class Behaviour(Protocol):
 
     @property
     def mem_mhz(self) -> tuple[int, ...]: ...
+
+    @property
+    def kinds(self) -> tuple[str, ...]: ...
 
     def steady(self, kind: str | None, request: Clocks, /) -> Operating: ...
 
@@ -105,6 +108,10 @@ class TableBehaviour:
         object.__setattr__(self, "_row", {row: i for i, row in enumerate(self.rows)})
         if AUTO_CLOCKS not in self._row:
             raise InputError("emulated GPU: the table lacks the row for clocks left to the driver")
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(self.loads)
 
     @cached_property
     def sm_mhz(self) -> tuple[int, ...]:

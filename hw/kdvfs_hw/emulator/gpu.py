@@ -1,7 +1,8 @@
 """One emulated GPU as a folder: any process that opens it sees the same device at the same time.
 
 ``device.json`` says what it is, ``requests.jsonl`` holds everything that was ever asked of it,
-``calls.jsonl`` every driver call that was made, for tests that look at who called what.
+``calls.jsonl`` the driver calls that were made, for tests that look at who called what: the last of them,
+where there were many. ``state.bin`` only saves time.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 from kdvfs_hw.emulator.behaviour import Domain
 from kdvfs_hw.emulator.faults import check_value, parse_fault, parse_faults
+from kdvfs_hw.emulator.snapshot import NAME as SNAPSHOT
+from kdvfs_hw.emulator.snapshot import load_newer, save
 from kdvfs_hw.emulator.spec import DeviceSpec, Loaded, load, save_new
 from kdvfs_hw.emulator.state import State
 from kdvfs_hw.journal import Journal
@@ -24,8 +28,12 @@ from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import TimeSource
 from kdvfs_sim.core.errors import DeviceError, InputError
 
+_BY_THE_WAY: Final = ("requests.jsonl", "calls.jsonl", "calls.before.jsonl", SNAPSHOT)
 _LONGEST_NAP_NS: Final = 5_000_000  # clocks may change meanwhile, and with them the end
+_MAX_CALLS: Final = 4 << 20  # bytes, twice
 _SHORTEST_NAP_NS: Final = 20_000
+_FAR_BEHIND: Final = 65536  # bytes of the journal: then somebody may have kept a state of later
+_SAVED_EVERY: Final = 100_000  # events, of which a busy core goes through as many in a second
 
 
 class EmulatedGpu:
@@ -46,9 +54,12 @@ class EmulatedGpu:
         self._requests = Journal(folder / "requests.jsonl")
         self._calls = Journal(folder / "calls.jsonl")
         self._tokens = count()
+        self._numbers = {kind: i for i, kind in enumerate(self.spec.behaviour.kinds)}
         self._guard = threading.Lock()
         self._fold: State = self.spec.state(self.loaded.start_ns)
+        self._ahead = self._fold  # the same, through what has happened by itself since the last record
         self._offset = 0
+        self._n_saved = 0
         for pid in {work.pid for work in self.view().queue if not _is_alive(work.pid)}:
             self._record("drop", pid=pid)
 
@@ -65,7 +76,7 @@ class EmulatedGpu:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "device.json"
         if path.exists() and load(path).boot_id != boot_id():
-            for stale in (path, folder / "requests.jsonl", folder / "calls.jsonl"):
+            for stale in (path, *(folder / name for name in _BY_THE_WAY)):
                 stale.unlink(missing_ok=True)
         loaded = Loaded(
             spec=spec,
@@ -92,15 +103,34 @@ class EmulatedGpu:
         """The device now, after every request that any process has made. A copy: do with it what you like."""
         now_ns = self.time.now_ns()
         with self._guard:
-            records, offset = self._requests.read(self._offset)
-            if records:
-                fold = self._fold.fork()
-                for record in records:
-                    fold.apply(record)
-                self._fold, self._offset = fold, offset
-            view = self._fold.fork()
+            self._catch_up()
+            ahead = self._ahead.fork()
+            ahead.advance_events(now_ns)
+            self._ahead = ahead
+            view = ahead.fork()
         view.advance(max(now_ns, view.t_ns))
         return view
+
+    def _catch_up(self) -> None:
+        """Take the records that have come since. Whatever interrupts this leaves the state before it."""
+        size = self._requests.size()
+        if size - self._offset > _FAR_BEHIND:
+            found = load_newer(self.folder, self._fold, self._offset, size, self.loaded.start_ns)
+            if found is not None:
+                self._fold, self._offset = found
+                self._ahead, self._n_saved = self._fold, self._fold.n_events
+        records, offset = self._requests.read(self._offset)
+        if not records:
+            return
+        # what was gone through already counts, unless somebody's record is of before it
+        fold = (self._ahead if int(records[0]["t"]) >= self._ahead.t_ns else self._fold).fork()
+        for record in records:
+            fold.apply(record)
+        self._fold = self._ahead = fold
+        self._offset = offset
+        if fold.n_events - self._n_saved > _SAVED_EVERY:
+            self._n_saved = fold.n_events
+            save(self.folder, fold, offset, self.loaded.start_ns)
 
     def locks(self) -> Clocks:
         """What is locked, which the driver never tells: AUTO in both parts if nothing is."""
@@ -132,11 +162,23 @@ class EmulatedGpu:
 
         Returns the token of this work. Raises InputError for a kind that the GPU does not know.
         """
-        self.spec.behaviour.load(kind)
-        if not 0 <= n < float("inf"):
-            raise InputError(f"emulated GPU: {n} launches; a finite number of at least 0 is right")
+        return self.launch_all([(kind, n)])
+
+    def launch_all(self, works: Sequence[tuple[str, float]], times: int = 1) -> str:
+        """Queue several kinds, ``times`` over, in one record. Returns the token of the last of them.
+
+        A step of a thousand kernels is one line to write and to read: else a busy machine would be too
+        slow for the GPU that it emulates. Raises as ``launch``, also for no work at all.
+        """
+        for kind, n in works:
+            self.spec.behaviour.load(kind)
+            if not 0 <= n < float("inf"):
+                raise InputError(f"emulated GPU: {n} launches; a finite number of at least 0 is right")
+        if not works or times < 1:
+            raise InputError("emulated GPU: nothing to launch; a launch of 0 is an event to wait for")
         token = f"{os.getpid()}.{self.time.now_ns()}.{next(self._tokens)}"
-        self._record("launch", token=token, kind=kind, n=n, pid=os.getpid())
+        numbered = [(self._numbers[kind], n) for kind, n in works]
+        self._record("launch", token=token, works=numbered, times=times, pid=os.getpid())
         return token
 
     def wait(self, token: str) -> int:
@@ -148,10 +190,10 @@ class EmulatedGpu:
             view = self.view()
             if token in view.ended:
                 return view.ended[token]
-            if all(work.token != token for work in view.queue):
+            left_ns = view.time_left_ns(token)
+            if left_ns is None:
                 raise DeviceError(f"emulated GPU {self.uuid}: no work {token!r} is known")
-            nap_ns = view.end_of(token) - view.t_ns
-            self.time.sleep_ns(min(max(nap_ns, _SHORTEST_NAP_NS), _LONGEST_NAP_NS))
+            self.time.sleep_ns(round(min(max(left_ns, _SHORTEST_NAP_NS), _LONGEST_NAP_NS)))
 
     def drop(self) -> None:
         """Throw away this process's queued work, as the end of its CUDA context would."""
@@ -159,11 +201,19 @@ class EmulatedGpu:
 
     def log_call(self, name: str, args: Iterable[int] = ()) -> None:
         """Note a driver call. For ``calls``."""
+        if self._calls.size() > _MAX_CALLS:
+            self._calls = self._calls.set_aside(self.folder / "calls.before.jsonl")
         self._calls.append({"pid": os.getpid(), "call": name, "args": list(args)})
 
     def calls(self) -> list[dict[str, Any]]:
-        """Every driver call so far, by all processes: pid, call, args."""
-        return self._calls.read(0)[0]
+        """The driver calls so far, by all processes: pid, call, args. Of very many, the last."""
+        before = self.folder / "calls.before.jsonl"
+        found: list[dict[str, Any]] = []
+        for path in (before, self.folder / "calls.jsonl"):
+            if path.exists():
+                with closing(Journal(path, read_only=True)) as journal:
+                    found += journal.read(0)[0]
+        return found
 
     def _record(self, what: str, **fields: Any) -> None:
         self._requests.append({"t": self.time.now_ns(), "do": what, **fields})

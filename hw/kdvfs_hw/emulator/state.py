@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import copy
 import math
-from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kdvfs_hw.emulator.behaviour import Behaviour, Domain, Operating
 from kdvfs_hw.emulator.faults import Fault
+from kdvfs_hw.emulator.history import Breakpoint, History
 from kdvfs_sim.core.clocks import AUTO, ClockMhz, Clocks
 from kdvfs_sim.core.governor import DynamicGovernor
 
-_KEPT_NS: Final = 4_000_000_000  # sensors look back about 1 s
+_KEPT_NS: Final = 2_000_000_000  # sensors look back about 1 s
 _KEPT_ENDS: Final = 4096
 _DONE: Final = 1e-9  # launches left by rounding
 
@@ -47,21 +47,12 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Launches of one kernel kind, in the GPU's queue."""
+    """Launches of one kernel kind, in the GPU's queue. ``token`` '': nobody waits for them."""
 
     token: str
     kind: str
     n_left: float
     pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Breakpoint:
-    """From ``t_ns`` on the device draws ``power_w``; ``energy_j`` had been used by then."""
-
-    t_ns: int
-    energy_j: float
-    power_w: float
 
 
 class State:
@@ -87,19 +78,21 @@ class State:
         self.ended: dict[str, int] = {}
         self.faults: list[Fault] = []
         self.moves: list[tuple[int, int]] = []
+        self.n_events = 0  # how much this object, or what it is a copy of, had to go through
+        self._steady: dict[tuple[str | None, ClockMhz, ClockMhz], Operating] = {}  # shared by all copies
         self.energy_j = energy_j
         self.operating: Operating = behaviour.steady(None, Clocks(AUTO, AUTO))
         self.capped = False
-        self._goal_sm_mhz = self.operating.sm_mhz
+        self.goal_sm_mhz = self.operating.sm_mhz
         self.temperature_c = self.thermal.ambient_c + self.thermal.c_per_w * self.operating.power_w
-        self.history = [Breakpoint(t_ns, energy_j, self.operating.power_w)]
+        self.history = History(Breakpoint(t_ns, energy_j, self.operating.power_w))
 
     def fork(self) -> State:
         """A copy that can be advanced without touching this one."""
         other = copy.copy(self)
         other.in_force, other.accepted = dict(self.in_force), dict(self.accepted)
         other.pending, other.queue, other.faults = list(self.pending), list(self.queue), list(self.faults)
-        other.moves, other.history, other.ended = list(self.moves), list(self.history), dict(self.ended)
+        other.moves, other.history, other.ended = list(self.moves), self.history.fork(), dict(self.ended)
         return other
 
     @property
@@ -109,13 +102,13 @@ class State:
 
     def fault(self, name: str) -> Fault | None:
         """The fault of this name in force now."""
+        if not self.faults:
+            return None
         return next((f for f in reversed(self.faults) if f.name == name and f.active(self.t_ns)), None)
 
     def energy_at(self, t_ns: int) -> float:
         """Energy used up to ``t_ns``, which may lie a little before the first breakpoint, J."""
-        i = max(0, bisect_right(self.history, t_ns, key=lambda b: b.t_ns) - 1)
-        point = self.history[i]
-        return point.energy_j + point.power_w * (t_ns - point.t_ns) * 1e-9
+        return self.history.energy_at(t_ns)
 
     def apply(self, record: Mapping[str, Any]) -> None:
         """Take the next record of the journal. Times never go back: a late record counts from now."""
@@ -126,11 +119,10 @@ class State:
             case "reset":
                 self._request(record["domain"], AUTO)
             case "launch":
-                self.queue.append(
-                    Work(record["token"], record["kind"], float(record["n"]), int(record["pid"]))
-                )
+                self._launch(record["works"] * record["times"], record["token"], record["pid"])
             case "drop":
                 self._end([work for work in self.queue if work.pid == record["pid"]])
+                self.queue = [work for work in self.queue if work.pid != record["pid"]]
             case "fault":
                 start = self.t_ns + round(record["after_s"] * 1e9)
                 length_s = record["for_s"]
@@ -154,12 +146,39 @@ class State:
                 self._settle()
                 return
 
-    def end_of(self, token: str) -> int:
-        """When queued work will have ended if nobody asks for anything else, ns."""
-        future = self.fork()
-        while token not in future.ended and any(work.token == token for work in future.queue):
-            future.advance(int(future._next_event_ns()))
-        return future.ended.get(token, future.t_ns)
+    def advance_events(self, t_ns: int) -> None:
+        """Through every event until ``t_ns``, and no further: ``advance`` then gives what it would have."""
+        while True:
+            self._settle()
+            event_ns = self._next_event_ns()
+            if event_ns > t_ns:
+                return
+            self._pass(event_ns)
+            self._happen()
+
+    def time_left_ns(self, token: str) -> float | None:
+        """How long until queued work has ended, if clocks stay as they are and nothing stalls; None if it
+        is not queued. No event is gone through for it: whoever waits looks again."""
+        left_ns = 0.0
+        sm, mem = self.in_force["sm"], self.in_force["mem"]
+        for work in self.queue:
+            left_ns += work.n_left * self._at_rest(work.kind, sm, mem).duration_ns
+            if work.token == token:
+                return left_ns
+        return None
+
+    def _at_rest(self, kind: str | None, sm: ClockMhz, mem: ClockMhz) -> Operating:
+        load = (kind, sm, mem)
+        found = self._steady.get(load)
+        if found is None:
+            found = self._steady[load] = self.behaviour.steady(kind, Clocks(sm, mem))
+        return found
+
+    def _launch(self, works: Sequence[tuple[int, float]], token: str, pid: int) -> None:
+        """``works``: kinds, by their place in the table of loads, and how often each is launched."""
+        kinds = self.behaviour.kinds
+        self.queue += [Work("", kinds[kind], float(n), pid) for kind, n in works]
+        self.queue[-1] = replace(self.queue[-1], token=token)
 
     def _request(self, domain: Domain, value: ClockMhz) -> None:
         if self.fault("lock_ignored" if isinstance(value, int) else "reset_ignored"):
@@ -198,7 +217,7 @@ class State:
         if self.queue and not self._stalled:
             head = self.queue[0]
             self.queue[0] = replace(head, n_left=head.n_left - elapsed_ns / self.operating.duration_ns)
-        power_w = self.history[-1].power_w
+        power_w = self.history.last.power_w
         self.energy_j += power_w * elapsed_ns * 1e-9
         settled_c = self.thermal.ambient_c + self.thermal.c_per_w * power_w
         decay = math.exp(-elapsed_ns * 1e-9 / self.thermal.tau_s)
@@ -225,20 +244,23 @@ class State:
         if moved:
             self.operating = replace(self.operating, sm_mhz=moved[-1])
         ended = [work for work in self.queue[:1] if work.n_left <= _DONE]
-        self._end(ended)
+        if ended:
+            del self.queue[0]
+            self._end(ended)
+        self.n_events += 1
         return bool(landed or moved or ended)
 
     def _end(self, works: list[Work]) -> None:
-        self.queue = [work for work in self.queue if work not in works]
         for work in works:
-            self.ended[work.token] = self.t_ns
+            if work.token:
+                self.ended[work.token] = self.t_ns
         while len(self.ended) > _KEPT_ENDS:
             del self.ended[next(iter(self.ended))]
 
     def _settle(self) -> None:
         """Clocks, speed and power that follow from load, locks and faults as they are now."""
         kind = self.queue[0].kind if self.queue else None
-        steady = self.behaviour.steady(kind, Clocks(self.in_force["sm"], self.in_force["mem"]))
+        steady = self._at_rest(kind, self.in_force["sm"], self.in_force["mem"])
         within_mhz = self._within_limit(kind, steady)
         self.capped = steady.capped or within_mhz < steady.sm_mhz
         goal_sm_mhz = self._held_down(within_mhz)
@@ -246,9 +268,9 @@ class State:
             sm_mhz = goal_sm_mhz
         else:
             sm_mhz = self.operating.sm_mhz
-            if goal_sm_mhz != self._goal_sm_mhz:
+            if goal_sm_mhz != self.goal_sm_mhz:
                 self.moves = _plan(self.governor, self.t_ns, sm_mhz, goal_sm_mhz)
-        self._goal_sm_mhz = goal_sm_mhz
+        self.goal_sm_mhz = goal_sm_mhz
         at_rest = sm_mhz == steady.sm_mhz
         operating = steady if at_rest else self.behaviour.at(kind, sm_mhz, steady.mem_mhz)
         for name in ("slower", "foreign_process"):
@@ -259,11 +281,9 @@ class State:
         power_w = (
             self.behaviour.at(None, sm_mhz, steady.mem_mhz).power_w if self._stalled else operating.power_w
         )
-        if power_w != self.history[-1].power_w or self.energy_j != self.energy_at(self.t_ns):
+        if power_w != self.history.last.power_w or self.energy_j != self.energy_at(self.t_ns):
             self.history.append(Breakpoint(self.t_ns, self.energy_j, power_w))
-            n_old = bisect_right(self.history, self.t_ns - _KEPT_NS, key=lambda b: b.t_ns) - 1
-            if n_old > 0:
-                del self.history[:n_old]
+            self.history.forget(self.t_ns - _KEPT_NS)
 
     def _within_limit(self, kind: str | None, steady: Operating) -> int:
         limit = self.fault("power_limit")

@@ -21,6 +21,10 @@ _MIN_EDGES: Final = 4
 _SHARP: Final = 0.6  # of a period: an update seen less sharply is not used
 _IRREGULAR: Final = 0.25
 _MAX_DROPPED: Final = 8
+READ_TOO_SELDOM: Final = (
+    "the energy counter was read too seldom to tell its updates apart: "
+    "was the machine busy with other things?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +51,17 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyWindow:
-    """Energy between two updates of the counter; ``energy_j`` None, with a ``reason``, if not known."""
+    """Energy between two updates of the counter; ``energy_j`` None, with a ``reason``, if not known.
+
+    ``ill_watched``: not known because of how the counter was read, not of what it gave.
+    """
 
     begin_ns: float
     end_ns: float
     n_periods: int
     energy_j: float | None
     reason: str = ""
+    ill_watched: bool = False
 
     @property
     def power_w(self) -> float | None:
@@ -77,7 +85,10 @@ def find_period(edges: Sequence[Edge]) -> Period | None:
     apart = np.diff([edge.t_ns for edge in edges])
     # seen at every few milliseconds, updates lie one reading more or less apart: the mean of them is right
     typical = float(np.median(apart))
-    typical = float(apart[np.abs(apart - typical) <= 0.5 * typical].mean())
+    near = apart[np.abs(apart - typical) <= 0.5 * typical]
+    if not near.size:  # half of them far shorter, half far longer: no period shows
+        return None
+    typical = float(near.mean())
     t = np.array([edge.t_ns for edge in edges if edge.late_ns - edge.early_ns <= _SHARP * typical])
     if t.size < _MIN_EDGES:
         return None
@@ -104,24 +115,36 @@ def energy_between(
         [] if period is None else [e for e in inside if e.late_ns - e.early_ns <= _SHARP * period.period_ns]
     )
 
-    def unknown(reason: str) -> EnergyWindow:
-        return EnergyWindow(begin_ns=from_ns, end_ns=to_ns, n_periods=0, energy_j=None, reason=reason)
+    def unknown(reason: str, *, ill_watched: bool = False) -> EnergyWindow:
+        return EnergyWindow(
+            begin_ns=from_ns,
+            end_ns=to_ns,
+            n_periods=0,
+            energy_j=None,
+            reason=reason,
+            ill_watched=ill_watched,
+        )
 
     if not inside:
         return unknown(f"the energy counter did not move in {(to_ns - from_ns) * 1e-9:.3g} s")
     if any(new.energy_mj < old.energy_mj for old, new in pairwise(inside)):
         return unknown("the energy counter went back")
+    seldom = float(np.median([edge.late_ns - edge.early_ns for edge in inside]))
+    if period is None and seldom > _IRREGULAR * (to_ns - from_ns) / len(inside):
+        return unknown(READ_TOO_SELDOM, ill_watched=True)
     if period is None:
         return unknown("the energy counter's period is not known: it moved too seldom")
     if period.jitter_ns > _IRREGULAR * period.period_ns or len(sharp) < 2:
-        return unknown("the energy counter was read too seldom to tell its updates apart")
+        return unknown(READ_TOO_SELDOM, ill_watched=True)
     pair = _in_step(sharp, period)
     if pair is None:
-        return unknown("the energy counter's updates are out of step with its period")
+        return unknown("the energy counter's updates are out of step with its period", ill_watched=True)
     first, last = pair
     n_periods = round((last.t_ns - first.t_ns) / period.period_ns)
     if n_periods < min_periods:
-        return unknown(f"too short: {n_periods} periods of the energy counter; at least {min_periods}")
+        return unknown(
+            f"too short: {n_periods} periods of the energy counter; at least {min_periods}", ill_watched=True
+        )
     return EnergyWindow(
         begin_ns=first.t_ns,
         end_ns=first.t_ns + n_periods * period.period_ns,

@@ -167,10 +167,7 @@ def measure(
     """
     begun_ns = observer.device.time.now_ns()
     from_ns = begun_ns + round(settle_s * 1e9)
-    period = observer.period
-    # whole periods lie inside only if the stretch is one period and a read longer
-    least_ns = 0 if period is None else (MIN_PERIODS + 2) * period.period_ns + _AHEAD * _CHUNK_NS
-    to_ns = from_ns + max(round(seconds * 1e9), round(least_ns))
+    to_ns = from_ns + _stretch_ns(observer, seconds)
     chunks = keep_busy(workload, part, observer, lambda done: done[-1].host_ns < to_ns)
     ahead = chunks[: max(1, len(chunks) - _AHEAD + 1)]
     seen = observer.between(from_ns, ahead[-1].host_ns)
@@ -190,6 +187,18 @@ def measure(
         seen=seen,
         chunk_s=tuple(chunk.gpu_ns * 1e-9 / chunk.n for chunk in used),
     )
+
+
+def _stretch_ns(observer: Observer, seconds: float) -> int:
+    period = observer.period
+    # whole periods lie inside only if the stretch is one period and a read longer
+    least_ns = 0 if period is None else (MIN_PERIODS + 2) * period.period_ns + _AHEAD * _CHUNK_NS
+    return max(round(seconds * 1e9), round(least_ns))
+
+
+def reading_s(observer: Observer, seconds: float, settle_s: float = _SETTLE_S) -> float:
+    """How long ``measure`` takes where nothing holds it up."""
+    return settle_s + (_stretch_ns(observer, seconds) + _AHEAD * _CHUNK_NS) * 1e-9
 
 
 def overhead_of_watching(

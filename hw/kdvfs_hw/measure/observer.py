@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from kdvfs_hw.capabilities import MIG_ON
 from kdvfs_hw.measure.counter import Edge, EnergyWindow, Period, energy_between, find_edges, find_period
 from kdvfs_hw.timing import begin, join
 from kdvfs_sim.core.device import Device, EnergyReading, Feature
@@ -23,6 +24,7 @@ _LEAD_NS: Final = 12_000_000  # before an expected update, the counter is read b
 _N_LEARN: Final = 10
 _CAP: Final = "sw_power_cap"  # the power limit at work, as usual; any other slowdown is a disturbance
 _OFTEN: Final = 0.02
+STOOD_STILL: Final = "this process or the machine stood still"
 _STILL_NS: Final = 500_000_000  # by then the GPU has run out of what was queued for it
 
 
@@ -201,6 +203,8 @@ class Observer:
             for reason, n in sorted(reasons.items())
             if reason != _CAP and n / n_looks > _OFTEN
         ]
+        if self.device.capabilities()[Feature.LOCK_SM].words == MIG_ON:
+            marks.append("MIG is on: power, energy and clocks are those of all instances together")
         foreign = [pid for pid, since_ns in self._seen.foreign.items() if since_ns <= to_ns]
         if foreign:
             marks.append(f"other processes used the GPU: {', '.join(map(str, foreign))}")
@@ -208,9 +212,7 @@ class Observer:
         seen_ns = [from_ns, *(look.t_ns for look in looks), to_ns]
         still_ns = max(later - earlier for earlier, later in pairwise(seen_ns))
         if still_ns > _STILL_NS:
-            marks.append(
-                f"nothing was seen for {still_ns * 1e-9:.1f} s: this process or the machine stood still"
-            )
+            marks.append(f"nothing was seen for {still_ns * 1e-9:.1f} s: {STOOD_STILL}")
         return Observation(
             from_ns=from_ns,
             to_ns=to_ns,

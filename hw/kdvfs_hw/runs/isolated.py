@@ -13,6 +13,7 @@ from kdvfs_hw.measure.observer import Observation, Observer
 from kdvfs_hw.readback import NEAR_MHZ
 from kdvfs_hw.runs.plan import Arm, Binding, Plan
 from kdvfs_hw.runs.record import Record
+from kdvfs_hw.runs.trouble import Troubles
 from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, quantity
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO, Clocks
@@ -35,6 +36,7 @@ def isolated_round(
     settle_s: float,
     rng: random.Random,
     say: Callable[[str], None] = lambda _: None,
+    troubles: Troubles | None = None,
 ) -> None:
     """One reading of every cell, in random order. A reading at other clocks than asked for is void."""
     cells = [(name, cell.clocks) for cell in plan.cells() for name in binding.parts[cell.part]]
@@ -46,6 +48,8 @@ def isolated_round(
         reading = replace(reading, void=why_void(reading.seen, clocks))
         readings.setdefault((name, clocks), []).append(reading)
         record.add("isolated", **reading.to_json())
+        if troubles is not None:
+            troubles.note(reading.void, reading.seen.energy)
 
 
 def why_void(seen: Observation, clocks: Clocks) -> str:

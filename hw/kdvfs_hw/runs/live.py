@@ -21,6 +21,7 @@ from kdvfs_hw.measure.observer import Observation, Observer
 from kdvfs_hw.readback import NEAR_MHZ
 from kdvfs_hw.runs.plan import Arm, Binding, Plan
 from kdvfs_hw.runs.record import Record
+from kdvfs_hw.runs.trouble import Troubles
 from kdvfs_hw.runs.verdict import (
     ENERGY_TOLERANCE,
     SWITCHING_TOLERANCE,
@@ -293,6 +294,7 @@ def live_round(
     binding: Binding,
     rng: random.Random,
     say: Callable[[str], None] = lambda _: None,
+    troubles: Troubles | None = None,
 ) -> None:
     """One block of every arm, in random order."""
     for arm in rng.sample(plan.arms, len(plan.arms)):
@@ -312,6 +314,8 @@ def live_round(
             host_calls_ms=[c.host_call_ns * 1e-6 for c in block.changes],
             void=block.void,
         )
+        if troubles is not None:
+            troubles.note(block.void, block.seen.energy)
 
 
 def live_quantities(plan: Plan, blocks: list[Block]) -> list[Quantity]:

@@ -25,9 +25,12 @@ def load_subject(
     gpu: str | None = None,
     protocol: str | None = None,
     slack_pct: float = 0.6,
+    optimize: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Scene, dict[str, Schedule], str]:
     """Schedule files of one trace; or one trace, which is optimized first. The scene, schedules, protocol.
+
+    Without ``optimize``, where only AUTO will be looked at, a trace has no schedule.
 
     Raises UsageError for a mixture, and as reading, modelling and optimizing do.
     """
@@ -35,6 +38,8 @@ def load_subject(
     if not all(is_schedule_file(path) for path in files):
         if len(names) > 1 or (files[0].suffix == ".json" and trace is not None):
             raise UsageError("name schedule files (kdvfs optimize --out-dir writes them), or one trace")
+        if not optimize:
+            return build_scene(read_trace(names[0]), gpu=gpu), {}, protocol or "follow"
         return _optimized(names[0], gpu, protocol or "follow", slack_pct, say)
     schedules = {path.stem: read_schedule(path) for path in files}
     protocols = {schedule.protocol for schedule in schedules.values()}

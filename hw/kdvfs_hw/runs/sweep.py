@@ -14,12 +14,13 @@ from kdvfs_hw.measure.loop import Reading, measure
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.runs.isolated import Readings, why_void
 from kdvfs_hw.runs.record import COSTS, Record, part_json
+from kdvfs_hw.runs.trouble import HopelessError, Troubles
 from kdvfs_hw.runs.validate import COST_COLUMNS, cost_rows
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.csv_table import read_csv_table
 from kdvfs_sim.core.device import ClockControl, Device
-from kdvfs_sim.core.errors import DeviceError, InputError
+from kdvfs_sim.core.errors import InputError
 
 _COLUMNS = ("kernel", "sm_mhz", "mem_mhz")
 
@@ -96,25 +97,32 @@ def sweep(
 ) -> Readings:
     """Read every point ``repeats`` times, in another random order each time.
 
-    Raises DeviceError, with the first reason, if every reading is void.
+    Raises DeviceError, with the reasons, if every reading is void, or as soon as reading after reading has
+    the same trouble; what was read until then is written.
     """
     rng = random.Random(seed)
     readings: Readings = {}
     for part in workload.parts:
         record.add("part", **part_json(part))
-    for i_repeat in range(repeats):
-        for i, (name, clocks) in enumerate(rng.sample(points, len(points))):
-            if i % 10 == 0:
-                say(f"repeat {i_repeat + 1} of {repeats}: {i} of {len(points)} points")
-            control.request_clocks(clocks)
-            reading = measure(workload, name, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
-            reading = replace(reading, void=why_void(reading.seen, clocks))
-            readings.setdefault((name, clocks), []).append(reading)
-            record.add("sweep", **reading.to_json())
-    record.table(COSTS, COST_COLUMNS, cost_rows(readings))
-    void = [reading.void for each in readings.values() for reading in each if reading.void]
-    if void and len(void) == sum(map(len, readings.values())):
-        raise DeviceError(f"{observer.device.uuid}: all {len(void)} readings are void: {void[0]}")
+    troubles = Troubles(say)
+    try:
+        for i_repeat in range(repeats):
+            for i, (name, clocks) in enumerate(rng.sample(points, len(points))):
+                if i % 10 == 0:
+                    say(f"repeat {i_repeat + 1} of {repeats}: {i} of {len(points)} points")
+                control.request_clocks(clocks)
+                reading = measure(workload, name, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
+                reading = replace(reading, void=why_void(reading.seen, clocks))
+                readings.setdefault((name, clocks), []).append(reading)
+                record.add("sweep", **reading.to_json())
+                troubles.note(reading.void, reading.seen.energy)
+    except HopelessError as error:
+        troubles.stopped = str(error)
+        raise
+    finally:
+        record.add("troubles", **troubles.to_json())
+        record.table(COSTS, COST_COLUMNS, cost_rows(readings))
+    troubles.refuse_all_void(observer.device.uuid)
     return readings
 
 

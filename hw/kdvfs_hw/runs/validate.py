@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
-from kdvfs_hw.measure.loop import Reading, measure, settle
+from kdvfs_hw.measure.loop import Reading, measure, reading_s, settle
 from kdvfs_hw.measure.observer import Observer
 from kdvfs_hw.measure.statistics import MIN_READINGS
 from kdvfs_hw.runs.isolated import (
@@ -22,6 +22,7 @@ from kdvfs_hw.runs.isolated import (
 from kdvfs_hw.runs.live import Block, Director, choose, live_quantities, live_round
 from kdvfs_hw.runs.plan import Binding, Plan, bind
 from kdvfs_hw.runs.record import COSTS, Record
+from kdvfs_hw.runs.trouble import HopelessError, Troubles
 from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, TIME_TOLERANCE, Quantity, Verdict, quantity
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
@@ -54,14 +55,18 @@ class Outcome:
 
     verdict: Verdict
     n_rounds: int
-    n_void: int
+    troubles: Troubles
     notes: tuple[str, ...] = ()
     chosen: tuple[str, float, float] | None = None
 
     @property
     def exit_code(self) -> int:
-        """6 where the GPU did not do as asked, so that nothing can be said; a verdict is no error."""
-        return DeviceError.exit_code if self.n_void and self.verdict.overall == "not enough data" else 0
+        """6 where GPU or machine did not do as asked, so that nothing can be said; a verdict is no error."""
+        spoilt = self.troubles.n_void or self.troubles.stopped
+        return DeviceError.exit_code if spoilt and self.verdict.overall == "not enough data" else 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.verdict.to_json(), "n_rounds": self.n_rounds, "readings": self.troubles.to_json()}
 
 
 def validate(
@@ -76,7 +81,8 @@ def validate(
 ) -> Outcome:
     """Run the modes asked for, and judge. ``isolated`` and ``live`` change clocks: they need ``control``.
 
-    Raises DeviceError, with the first reason, if every reading is void.
+    Raises DeviceError, with the reasons, if every reading is void. Ends early, with what there is, where
+    reading after reading has the same trouble.
     """
     if control is None and set(settings.modes) & CONTROLLED:
         raise InvariantError(f"modes {settings.modes} without control over clocks")
@@ -84,7 +90,7 @@ def validate(
     record.begin(device, "validate", workload=dict(workload.describe()))
     record.add("plan", **plan.to_json(), modes=list(settings.modes), seed=settings.seed)
     outcome = _rounds(device, plan, workload, record, settings, control, binding, say)
-    record.add("verdict", **outcome.verdict.to_json())
+    record.add("verdict", **outcome.to_json())
     record.page(outcome_lines(plan, outcome))
     return outcome
 
@@ -103,67 +109,104 @@ def _rounds(
     steps: list[Reading] = []
     readings: Readings = {}
     blocks: list[Block] = []
+    troubles = Troubles(say)
     with Observer(device, alone=control is not None) as observer:
         observer.await_period()
-        say("warming up until temperature and speed stand still")
+        say(f"warming up until temperature and speed stand still, at most {settings.max_settle_s:g} s")
         settled = settle(
             workload, observer, max_s=settings.max_settle_s, beat=control.beat if control else None
         )
         record.add("settled", settled=settled)
         director = None if control is None else Director(plan, observer, control)
-        n_rounds, verdict = 0, Verdict(quantities=())
-        while n_rounds < max(MIN_READINGS, settings.repeats):
+        n_rounds, verdict, spent_s = 0, Verdict(quantities=()), 0.0
+        most = max(MIN_READINGS, settings.repeats)
+        expected_s = _round_s(plan, binding, settings, observer)
+        while n_rounds < most and not troubles.stopped:
             n_rounds += 1
-            say(f"round {n_rounds}")
-            if "observe" in settings.modes:
-                if control is not None:
-                    control.request_clocks(AUTO_CLOCKS)
-                reading = measure(workload, None, observer, seconds=settings.seconds)
-                reading = replace(reading, void=why_void(reading.seen, AUTO_CLOCKS))
-                steps.append(reading)
-                record.add("step", **reading.to_json())
-            if control is not None and director is not None and "isolated" in settings.modes:
-                isolated_round(
-                    plan,
-                    binding,
-                    workload,
-                    observer,
-                    control,
-                    record,
-                    readings,
-                    seconds=settings.kernel_seconds,
-                    settle_s=settings.kernel_settle_s,
-                    rng=rng,
-                    say=say,
-                )
-                director.last = None
-            if director is not None and "live" in settings.modes:
-                live_round(
-                    plan,
-                    workload,
-                    director,
-                    record,
-                    blocks,
-                    seconds=settings.seconds,
-                    binding=binding,
-                    rng=rng,
-                    say=say,
-                )
+            begun_ns = device.time.now_ns()
+            say(_before_round(n_rounds, most, expected_s, spent_s))
+            with _unless_hopeless(troubles):
+                if "observe" in settings.modes:
+                    if control is not None:
+                        control.request_clocks(AUTO_CLOCKS)
+                    reading = measure(workload, None, observer, seconds=settings.seconds)
+                    reading = replace(reading, void=why_void(reading.seen, AUTO_CLOCKS))
+                    steps.append(reading)
+                    record.add("step", **reading.to_json())
+                    troubles.note(reading.void, reading.seen.energy)
+                if control is not None and director is not None and "isolated" in settings.modes:
+                    isolated_round(
+                        plan,
+                        binding,
+                        workload,
+                        observer,
+                        control,
+                        record,
+                        readings,
+                        seconds=settings.kernel_seconds,
+                        settle_s=settings.kernel_settle_s,
+                        rng=rng,
+                        say=say,
+                        troubles=troubles,
+                    )
+                    director.last = None
+                if director is not None and "live" in settings.modes:
+                    live_round(
+                        plan,
+                        workload,
+                        director,
+                        record,
+                        blocks,
+                        seconds=settings.seconds,
+                        binding=binding,
+                        rng=rng,
+                        say=say,
+                        troubles=troubles,
+                    )
+            spent_s += (device.time.now_ns() - begun_ns) * 1e-9
             verdict = Verdict(quantities=tuple(_quantities(plan, settings, steps, readings, blocks, binding)))
             if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
                 break
         record.add("overhead", **observer.overhead.to_json())
         record.counter_updates(observer.updates)
-    void = [r.void for each in readings.values() for r in each if r.void]
-    void += [reading.void for reading in steps if reading.void]
-    void += [block.void for block in blocks if block.void]
-    n_made = sum(map(len, readings.values())) + len(blocks) + len(steps)
     record.table(COSTS, COST_COLUMNS, cost_rows(readings))
-    if n_made and len(void) == n_made:
-        raise DeviceError(f"{device.uuid}: all {n_made} readings are void: {void[0]}")
+    record.add("troubles", **troubles.to_json())
+    troubles.refuse_all_void(device.uuid)
     chosen = choose(plan, blocks, slack=settings.slack) if len(plan.arms) > 2 and blocks else None
     notes = tuple(_notes(device, plan, [*steps, *(r for each in readings.values() for r in each)]))
-    return Outcome(verdict=verdict, n_rounds=n_rounds, n_void=len(void), notes=notes, chosen=chosen)
+    return Outcome(verdict=verdict, n_rounds=n_rounds, troubles=troubles, notes=notes, chosen=chosen)
+
+
+@contextmanager
+def _unless_hopeless(troubles: Troubles) -> Iterator[None]:
+    try:
+        yield
+    except HopelessError as error:
+        troubles.stopped = str(error)
+
+
+def _round_s(plan: Plan, binding: Binding, settings: Settings, observer: Observer) -> float:
+    """How long a round will take where nothing holds it up: readings back to back."""
+    n_parts = {cell.part: len(binding.parts[cell.part]) for cell in plan.cells()}
+    each_s = {
+        "observe": reading_s(observer, settings.seconds, 0.0),
+        "isolated": sum(n_parts[cell.part] for cell in plan.cells())
+        * reading_s(observer, settings.kernel_seconds, settings.kernel_settle_s),
+        "live": len(plan.arms) * reading_s(observer, settings.seconds, 0.0),
+    }
+    return sum(each_s[mode] for mode in settings.modes)
+
+
+def _before_round(n: int, most: int, expected_s: float, spent_s: float) -> str:
+    """What is to come, from what is expected and, after the first round, from how long a round took."""
+    if n == 1:
+        least = MIN_READINGS * expected_s
+        return f"round 1; {MIN_READINGS} to {most} rounds, about {_span(least)} to {_span(most * expected_s)}"
+    return f"round {n} of at most {most}; at most {_span((most - n + 1) * spent_s / (n - 1))} more"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _notes(device: Device, plan: Plan, readings: Sequence[Reading]) -> Iterator[str]:
@@ -220,8 +263,7 @@ def outcome_lines(plan: Plan, outcome: Outcome) -> Iterator[str]:
     yield from lines[1:]
     yield f"{plan.source} on {plan.gpu}, protocol {plan.protocol.name}, {outcome.n_rounds} rounds"
     yield from (f"WARNING: {note}" for note in outcome.notes)
-    if outcome.n_void:
-        yield f"{outcome.n_void} readings are void and were left out"
+    yield from outcome.troubles.lines()
     if outcome.chosen is not None:
         name, time_pct, energy_pct = outcome.chosen
         yield (

@@ -50,20 +50,22 @@ class EmulatedWorkload:
 
     def launch(self, part: str | None, n: int, /) -> Ticket:
         if part is None:
-            for _ in range(n):
-                self.segment(0, self.n_ops)
-            return Ticket(self._gpu.launch(self.parts[0].name, 0), n)
+            works = self._works(0, self.n_ops) if n else [(self.parts[0].name, 0.0)]
+            return Ticket(self._gpu.launch_all(works, max(1, n)), n)
         if all(each.name != part for each in self.parts):
             raise UsageError(f"workload {self.name}: no part {part!r}")
         return Ticket(self._gpu.launch(part, n), n)
 
     def segment(self, first: int, stop: int, /) -> Ticket:
-        token = ""
+        return Ticket(self._gpu.launch_all(self._works(first, stop) or [(self.parts[0].name, 0.0)]), 1)
+
+    def _works(self, first: int, stop: int) -> list[tuple[str, float]]:
+        works: list[tuple[str, float]] = []
         for each in self._operations[first:stop]:
             if each.gap_ns and self._gap_unit_ns:
-                self._gpu.launch(GAP, each.gap_ns / self._gap_unit_ns)
-            token = self._gpu.launch(each.kind, each.n)
-        return Ticket(token or self._gpu.launch(self.parts[0].name, 0), 1)
+                works.append((GAP, each.gap_ns / self._gap_unit_ns))
+            works.append((each.kind, each.n))
+        return works
 
     def wait(self, ticket: Ticket, /) -> int:
         return self._gpu.wait(str(ticket.mark))
