@@ -94,8 +94,10 @@ def cells_of(
     lag_ns = chain.min_lag_ns if at_least else chain.lag_ns
     gap_ns = np.append(lag_ns[1:], 0).astype(np.int64)
     floor_ns = np.zeros(len(chain), dtype=np.int64)
-    if at_least and chain.floor_ns is not None:
+    if chain.floor_ns is not None:
         floor_ns = chain.floor_ns.astype(np.int64)
+        if not at_least:
+            gap_ns, floor_ns = _host_bound(chain)
     ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
     known = np.isfinite(ratio) & np.isfinite(power_w) & (costs.requestable[rows] | (rows == start))
     never_idle = (gap_ns == 0) & (floor_ns == 0)
@@ -110,6 +112,17 @@ def cells_of(
         idle_w=idle_w.astype(np.float64),
         allowed=known[chain.kind] & (np.isfinite(idle_w) | never_idle[:, None]),
     )
+
+
+def _host_bound(chain: Chain) -> tuple[Ints, Ints]:
+    """Gaps and floors if the host launches when it did: a longer launch eats up the gap after it.
+
+    What one launch delays, the gap after the next may make up for: that is left to who replays it.
+    """
+    lag_ns = np.append(chain.lag_ns[1:], 0).astype(np.int64)
+    least_ns = np.append(chain.min_lag_ns[1:], 0).astype(np.int64)
+    waits = lag_ns > least_ns
+    return least_ns, np.where(waits, chain.duration_ns.astype(np.int64) + lag_ns, 0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,3 +202,27 @@ def group_launches(chain: Chain, granularity: Granularity) -> Ints:
 def _number(labels: npt.NDArray[np.generic]) -> Ints:
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first)).astype(np.int64)[inverse]
+
+
+ROUNDED_NS = 16  # of a launch's time, by changes of clocks and of what runs beside it
+
+
+def least_cost(chain: Chain, costs: CostTable) -> tuple[float, float]:
+    """Time in s and energy in J that no schedule comes below, whatever else runs; 0 where nothing is known.
+
+    The device idles at its least for the least time there is, and every launch adds what it adds at the
+    clocks where that is least. Kernels that overlap share the idle floor, run at a common row and were
+    recorded at another, so durations are compared with the longest. Holds where no kernel draws less than
+    the idle device.
+    """
+    time_s = chain.least_time_ns * 1e-9
+    added_j = (costs.power_w - costs.idle_power_w) * costs.duration_ns
+    known = np.isfinite(added_j)
+    if not np.isfinite(costs.idle_power_w).all() or (added_j[known] < 0).any():
+        return time_s, 0.0
+    longest_ns = np.where(known, costs.duration_ns, 0.0).max(axis=1)
+    least_j = np.where(known, added_j, np.inf).min(axis=1)
+    added_w = np.zeros(costs.n_kinds)
+    np.divide(least_j, longest_ns, out=added_w, where=longest_ns > 0)
+    busy_s = np.maximum(chain.duration_ns - ROUNDED_NS, 0) * 1e-9
+    return time_s, float(costs.idle_power_w.min() * time_s + (added_w[chain.kind] * busy_s).sum())

@@ -15,10 +15,21 @@ import numpy as np
 from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Groups, Ints, cells_of, fold, group_launches
+from kdvfs_sim.optimize.additive import (
+    Bools,
+    Cells,
+    Floats,
+    Groups,
+    Ints,
+    cells_of,
+    fold,
+    group_launches,
+    least_cost,
+)
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
 from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
+from kdvfs_sim.optimize.replayed import improve, may_descend
 from kdvfs_sim.optimize.target import Outcome, Target
 
 GAP = 1e-4  # relative: how far from its bound an answer may stay
@@ -82,13 +93,23 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
         method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
+    if not problem.chain.additive:
+        least = objective.value(*least_cost(problem.chain, problem.costs))
+        method.bound, method.mixed_bound = max(method.bound, least), max(method.mixed_bound, least)
     found = _judged(problem, method)
+    n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
+    if may_descend(problem) and _open(objective, answer, method.bound, gap):
+        group = group_launches(problem.chain, problem.granularity)
+        better, n_replayed = improve(problem, group, _choices(problem, group), [*found, *singles])
+        found += better
+        n_evaluations += n_replayed
+        answer = _better(objective, answer, best_of(objective, better))
     if may_mix:
         answer = _better(objective, answer, best_mix(objective, singles))
-        if answer.metrics is None or _value(objective, answer) > _bound(method, answer) * (1 + gap):
+        if _open(objective, answer, _bound(method, answer), gap):
             answer = _better(objective, answer, best_mix(objective, singles + found))
-    answer = replace(answer, n_evaluations=len(singles) + len(found), seed=seed)
+    answer = replace(answer, n_evaluations=n_evaluations, seed=seed)
     bound = _bound(method, answer)
     if problem.aggregation == "local" and best_static.metrics is not None:
         # A lock need not keep the time rule launch by launch. What is stated then holds for locks as well:
@@ -129,7 +150,9 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     notes = [answer.message] if len(schedules) > 1 else []
     if all(schedule.is_static for schedule in schedules):
         kind = "static" if answer.alternate is None else "static-mix"
-        notes = [f"switching does not pay; {kind}: {answer.message}"]
+        closed = value <= bound * (1 + GAP)
+        pays = "switching does not pay" if closed else "no switching was found that pays"
+        notes = [f"{pays}; {kind}: {answer.message}"]
     if not problem.chain.additive:
         status = "not exact"
         notes.append(problem.chain.reason)
@@ -181,6 +204,11 @@ def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     return b if _value(objective, b) < _value(objective, a) else a
 
 
+def _open(objective: Objective, answer: Solution, bound: float, gap: float) -> bool:
+    """Is the answer farther from its bound than asked for?"""
+    return answer.metrics is None or _value(objective, answer) > bound * (1 + gap)
+
+
 def _value(objective: Objective, solution: Solution) -> float:
     metrics = solution.metrics
     assert metrics is not None
@@ -197,6 +225,13 @@ def _restricted(problem: Problem, cells: Cells, rows: Ints) -> Cells:
         return cells
     times = np.rint(cells.duration_ns[:, None] * cells.ratio[cells.kind])
     return cells.only(_locally_allowed(problem, times, rows))
+
+
+def _choices(problem: Problem, group: Ints) -> Bools:
+    """What each group may ask for, (n_groups, n_rows)."""
+    rows = np.arange(problem.costs.n_clocks)
+    groups = fold(_restricted(problem, cells_of(problem.chain, problem.costs, rows), rows), group)
+    return groups.allowed & problem.costs.requestable
 
 
 def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bools:
@@ -233,9 +268,7 @@ class _Free:
     def _folded(self, *, at_least: bool) -> Groups:
         problem = self._problem
         groups = fold(cells_of(problem.chain, problem.costs, self._rows, at_least=at_least), self._group)
-        if problem.aggregation == "local":
-            groups = groups.only(_locally_allowed(problem, groups.time_ns, self._rows))
-        return groups
+        return groups.only(_choices(problem, self._group))
 
     def outcomes(self, target: Target) -> list[Outcome]:
         if target != self._target:
