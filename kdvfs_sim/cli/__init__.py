@@ -57,12 +57,19 @@ def _usage_or_bug(error: Any) -> None:
     # Typer carries its own copy of click, so its exceptions are known by what they offer
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         _fail(f"{error.format_message()} (see kdvfs --help)", 2)
-    if type(error).__name__ == "Abort":
+    if type(error).__name__ == "Abort" or _is_interrupt(error):
         _fail("interrupted", 130)
     if os.environ.get("KDVFS_DEBUG"):
         raise error
     kind = type(error).__name__
     _fail(f"our bug, please report it: {kind}: {error} (KDVFS_DEBUG=1 shows where)", OUR_BUG)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Interrupted on its way into compiled code, a call raises SystemError from KeyboardInterrupt."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _fail(message: str, code: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.chain import Chain
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import NotApplicableError
 from kdvfs_sim.core.problem import Granularity
@@ -59,19 +59,19 @@ class Cells(NamedTuple):
         return self._replace(allowed=self.allowed & allowed)
 
 
-@compiled
+@borrowing
 def launch_ns(cells: Cells, i: int, c: int) -> int:
     """Duration of launch ``i`` when all of it runs under request ``c``."""
     return np.int64(np.rint(cells.duration_ns[i] * cells.ratio[cells.kind[i], c]))  # type: ignore[return-value]
 
 
-@compiled
+@borrowing
 def gap_after(cells: Cells, i: int, busy_ns: int) -> int:
     """Idle time after launch ``i`` if it has taken ``busy_ns``."""
     return max(cells.gap_ns[i], cells.floor_ns[i] - busy_ns)  # type: ignore[no-any-return]
 
 
-@compiled
+@borrowing
 def cell_cost(cells: Cells, i: int, c: int) -> tuple[int, float]:
     """Time in ns and energy in J of launch ``i`` and the gap after it, all under request ``c``."""
     busy_ns = launch_ns(cells, i, c)

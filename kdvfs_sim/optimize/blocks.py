@@ -6,6 +6,7 @@ together with that much of the next one, whose values are known by then. Only pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ import numpy as np
 from kdvfs_sim.optimize.additive import Bools, Cells
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import ROUNDING
+from kdvfs_sim.optimize.landings import Plan
 from kdvfs_sim.optimize.placement import Placed, walk
-from kdvfs_sim.optimize.sweep import Plan, sweep, trace
+from kdvfs_sim.optimize.sweep import sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 
 LONG = 20_000_000  # launches times clocks from which on a chain is cut into blocks
@@ -42,6 +44,7 @@ class LongPaths:
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n_clocks = self.cells.allowed.shape[1]
         plans: dict[int, Plan] = {}
+        levels: list[float] = []  # taken off the values of each block: small numbers add up precisely
         ahead = np.zeros((1, n_clocks))
         for first in reversed(self._firsts):
             model, stop = self._part(first)
@@ -51,7 +54,11 @@ class LongPaths:
                 np.empty((stop, n_clocks), dtype=np.int16), np.empty((stop, n_clocks), dtype=np.int32)
             )
             sweep(model, energy_weight, time_weight, value, plan)
-            plans[first], ahead = plan, value
+            level = float(value[: self.n_ahead + 1].min())
+            if level == np.inf:
+                return np.inf, None
+            levels.append(level)
+            plans[first], ahead = plan, value[: self.n_ahead + 1] - level
         if ahead[0, self.start] == np.inf:
             return np.inf, None
         choice = np.empty(len(self.cells.kind), dtype=np.int64)
@@ -61,7 +68,7 @@ class LongPaths:
             i, c, time_ns, energy_j = trace(model, plans[first], i - first, c, choice[first:])
             i, total_ns, total_j = i + first, total_ns + time_ns, total_j + energy_j
         outcome = Outcome(total_ns, total_j, choice, (0, self.start))
-        return float(ahead[0, self.start]) * (1 - ROUNDING), outcome
+        return math.fsum((*levels, ahead[0, self.start])) * (1 - ROUNDING), outcome
 
     def place(self, outcome: Outcome) -> Placed | None:
         """The requests that bring an outcome about."""
@@ -93,13 +100,3 @@ class LongPaths:
         model = self.build(cells, self.may_change[part])
         at_once = model.rules.at_once and first == 0
         return model._replace(rules=model.rules._replace(at_once=at_once)), stop - first
-
-
-def most_begun(cells: Cells, longest_ns: int) -> int:
-    """The most launches that may begin within a time, at any clocks."""
-    with np.errstate(invalid="ignore"):
-        fastest = np.nanmin(np.where(np.isfinite(cells.ratio), cells.ratio, np.inf), axis=1)
-    least_ns = np.floor(cells.duration_ns * fastest[cells.kind]) + cells.gap_ns
-    ends_ns = np.cumsum(least_ns)
-    within = np.searchsorted(ends_ns, np.append(0, ends_ns) + longest_ns, side="right")
-    return int((within - np.arange(len(within))).max()) + 2

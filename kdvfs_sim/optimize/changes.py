@@ -14,15 +14,17 @@ iteration.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.core.switching import Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Ints, cell_cost, gap_after, launch_ns
 
+MAX_LEVELS = 4  # of waiting for a call to return that are told apart
 AT_ONCE = -1  # a landing: wherever a change requested now lands
 
 
@@ -47,6 +49,8 @@ class Rules(NamedTuple):
     extra_j: Floats
     requestable: Bools  # (C,)
     may_change: Bools  # (n,): launches before which clocks may change
+    stalls: bool  # does any change stall?
+    rounding_ns: int  # what rounding can hide of a launch that runs under two clocks
 
 
 class Runs(NamedTuple):
@@ -65,11 +69,18 @@ class Order(NamedTuple):
     """For every source the targets it may change to, nearest first.
 
     ``target[a, s]`` for ``s < n_targets[a]`` in ascending order of ``work_ns[a, s]``.
+
+    After the landing it takes at least ``wait_ns[level[a, b]]`` until the call returns. ``lands_ns[l, a, b]``
+    is the time from request to landing of the changes of level l, infinite for others.
     """
 
     target: npt.NDArray[np.int16]
     work_ns: Ints
     n_targets: Ints
+    immediate: bool  # does any change land at once?
+    wait_ns: Ints  # (levels,)
+    level: npt.NDArray[np.int8]  # (C, C)
+    lands_ns: Floats  # (levels, C, C)
 
 
 class Model(NamedTuple):
@@ -125,8 +136,18 @@ def model_of(
         extra_j=switching.extra_energy_j[pairs].astype(np.float64),
         requestable=requestable,
         may_change=may_change,
+        stalls=bool(stall_ns.any()),
+        rounding_ns=2 + math.ceil(_widest(cells)),
     )
     return Model(cells, runs, rules, order_of(rules))
+
+
+def _widest(cells: Cells) -> float:
+    """The most by which the duration of a kind differs from one clock to another, as a factor."""
+    known = np.isfinite(cells.ratio) & (cells.ratio > 0)
+    most = np.where(known, cells.ratio, 0.0).max(axis=1)
+    least = np.where(known, cells.ratio, np.inf).min(axis=1)
+    return max(1.0, float((most / least).max(initial=1.0)))
 
 
 def order_of(rules: Rules) -> Order:
@@ -134,9 +155,29 @@ def order_of(rules: Rules) -> Order:
     never = np.iinfo(np.int64).max // 4
     work_ns[:, ~rules.requestable] = never
     np.fill_diagonal(work_ns, never)
+    possible = work_ns < never
+    wait_ns = np.where(possible, rules.ready_ns - rules.switching_ns, 0)
+    lowest_ns = _levels(wait_ns)
+    level = np.searchsorted(lowest_ns, wait_ns, side="right") - 1
+    here = possible & (level == np.arange(len(lowest_ns))[:, None, None])
+    lands_ns = np.where(here, work_ns, np.inf)
     target = np.argsort(work_ns, axis=1, kind="stable")
     work_ns = np.take_along_axis(work_ns, target, axis=1)
-    return Order(target.astype(np.int16), work_ns, (work_ns < never).sum(axis=1).astype(np.int64))
+    return Order(
+        target=target.astype(np.int16),
+        work_ns=work_ns,
+        n_targets=possible.sum(axis=1).astype(np.int64),
+        immediate=bool((work_ns == 0).any()),
+        wait_ns=lowest_ns,
+        level=level.astype(np.int8),
+        lands_ns=lands_ns,
+    )
+
+
+def _levels(wait_ns: Ints) -> Ints:
+    """The least of each of a few groups of waits, in ascending order."""
+    distinct = np.unique(wait_ns)
+    return distinct[:: -(-len(distinct) // MAX_LEVELS)].astype(np.int64)
 
 
 @compiled
@@ -163,7 +204,7 @@ def runs_of(cells: Cells, laps: int) -> Runs:
     return Runs(start_ns, energy_j, barred)
 
 
-@compiled
+@borrowing
 def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
     """The first boundary from ``low`` on that starts at or after a time; ``len`` if none does."""
     stop, step = low, 1
@@ -181,7 +222,7 @@ def first_at_or_after(starts: Ints, low: int, time_ns: int) -> int:
     return low
 
 
-@compiled
+@borrowing
 def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int, float]:
     """A change from ``a`` to ``b`` decided at boundary ``i``: (arrival, time in ns, energy in J).
 
@@ -202,7 +243,7 @@ def change(model: Model, i: int, a: int, b: int, landing: int) -> tuple[int, int
     return arrival, time_ns, energy_j
 
 
-@compiled
+@borrowing
 def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Drain after the gap before launch ``i``, pause, then run the launch under ``b``."""
     cells, rules = model.cells, model.rules
@@ -222,7 +263,7 @@ def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]
     return i + 1, time_ns + pause_ns, energy_j
 
 
-@compiled
+@borrowing
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Request ``b`` at boundary ``i`` plus the trigger."""
     starts, rules = model.runs.start_ns[a], model.rules
@@ -233,13 +274,13 @@ def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float
     return _land(model, i, a, b, m, stops_ns - starts[m])
 
 
-@compiled
+@borrowing
 def lookahead_change(model: Model, i: int, a: int, b: int, m: int) -> tuple[int, int, float]:
     """Land on boundary ``m``, which must be late enough for a request made at ``i`` or later."""
     return _land(model, i, a, b, m, 0)
 
 
-@compiled
+@borrowing
 def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tuple[int, int, float]:
     """Progress stops ``elapsed_ns`` into launch ``m``; after the stall ``b`` is in force."""
     cells, runs, rules = model.cells, model.runs, model.rules
@@ -306,3 +347,23 @@ def _land(model: Model, i: int, a: int, b: int, m: int, elapsed_ns: int) -> tupl
     if not np.isfinite(energy_j):
         return -1, 0, 0.0
     return m, time_ns, energy_j
+
+
+def most_begun(cells: Cells, longest_ns: int) -> int:
+    """The most launches that may begin within a time, at any clocks."""
+    begun = begun_within(cells, longest_ns)
+    return int((begun - np.arange(len(begun))).max()) + 2
+
+
+def begun_within(cells: Cells, longest_ns: int) -> Ints:
+    """(boundaries,): number of launches that may have begun and ended a time after each, at any clocks."""
+    with np.errstate(invalid="ignore"):
+        fastest = np.nanmin(np.where(np.isfinite(cells.ratio), cells.ratio, np.inf), axis=1)
+    least_ns = np.floor(cells.duration_ns * fastest[cells.kind]) + cells.gap_ns
+    ends_ns = np.cumsum(least_ns)
+    return np.searchsorted(ends_ns, np.append(0, ends_ns) + longest_ns, side="right")
+
+
+def longest_ns(rules: Rules) -> int:
+    """The most that passes from the decision for a change until it has landed and its call returned."""
+    return rules.trigger_ns + int(max(rules.ready_ns.max(), rules.switching_ns.max()))

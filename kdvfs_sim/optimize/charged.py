@@ -19,8 +19,8 @@ import numpy as np
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, group_launches
-from kdvfs_sim.optimize.blocks import LONG, LongPaths, most_begun
-from kdvfs_sim.optimize.changes import Model, model_of
+from kdvfs_sim.optimize.blocks import LONG, LongPaths
+from kdvfs_sim.optimize.changes import Model, model_of, most_begun
 from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
 from kdvfs_sim.optimize.exchange import exchanges
@@ -48,18 +48,23 @@ class Chase:
 
     def solve(self, target: Target) -> tuple[list[Outcome], float]:
         """Outcomes on both sides of the budget, and a bound that no outcome takes part in."""
-        near = self.gap / 10
-        explore(self.paths, target, frontier=self.frontier, near=near, gap=self.gap, seeds=self.seeds)
-        outcomes, bound = list(self.frontier.outcomes), self.frontier.bound(target)
-        if not target.binds or not np.isfinite(bound) or self._closed(outcomes, target, bound):
-            return outcomes, bound
+        joints: list[Outcome] = []
+        for near in (self.gap / 2, self.gap / 10):  # splices close most of what is left
+            seeds = () if self.frontier.lines else self.seeds
+            explore(self.paths, target, frontier=self.frontier, near=near, gap=self.gap, seeds=seeds)
+            outcomes, bound = self.frontier.outcomes + joints, self.frontier.bound(target)
+            if not target.binds or not np.isfinite(bound) or self._closed(outcomes, target, bound):
+                return outcomes, bound
+            within, beyond = self.frontier.sides(target)
+            if within is not None and beyond is not None:
+                joints = splice(self.paths.place, within, beyond, target, bound * (1 + self.gap / 2))
+                outcomes += joints
+            if self._closed(outcomes, target, bound):
+                return outcomes, bound
         exchanged: list[Outcome] = []
         if not isinstance(self.paths, LongPaths):
             exchanged = self._exchanged(self.paths, target, [])
             outcomes += exchanged
-        within, beyond = self.frontier.sides(target)
-        if within is not None and beyond is not None and not self._closed(outcomes, target, bound):
-            outcomes += splice(self.paths.place, within, beyond, target, bound * (1 + self.gap / 2))
         if exchanged and not self._closed(outcomes, target, bound):
             outcomes += self._refined(target, exchanged)
             bound = self.frontier.bound(target)
@@ -184,7 +189,7 @@ class Charged:
         """The weights that matter with few clocks, or few launches: those of all are near."""
         n = len(self._problem.chain)
         step = max(1, len(self._rows) // COARSE)
-        kept = (np.arange(len(self._rows)) % step == step // 2) | (self._rows == self._start)
+        few = (np.arange(len(self._rows)) % step == step // 2) | (self._rows == self._start)
         if (step == 1 and n <= 2 * SHORT) or not target.binds:
             return ()
         if n > 2 * SHORT:
@@ -193,9 +198,12 @@ class Charged:
             target = replace(
                 target, max_time_ns=target.max_time_ns * share, max_energy_j=target.max_energy_j * share
             )
-        paths = self._paths(self._rows[kept], at_least=True, n_launches=min(n, SHORT) if n > 2 * SHORT else n)
-        frontier = explore(paths, target, near=NEAR, gap=self._gap)
-        return frontier.tightest(target)
+            n = SHORT
+        seeds: tuple[Weights, ...] = ()
+        for rows in (self._rows[few], self._rows) if n == SHORT and step > 1 else (self._rows[few],):
+            paths = self._paths(rows, at_least=True, n_launches=n)
+            seeds = explore(paths, target, near=NEAR, gap=self._gap, seeds=seeds).tightest(target)
+        return seeds
 
     def _descents(self, target: Target) -> list[Outcome]:
         """From choices of the free problem, and from the best without any change."""

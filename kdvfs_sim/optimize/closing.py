@@ -84,7 +84,7 @@ def _trees(paths: OpenPaths, *, by_time: bool, budget: float) -> tuple[Trees | N
         least_used=_least_used(paths.model, by_time=by_time),
         price=pause_price(paths.model, *first),
         least=least_costs(paths.model, busy_costs(paths.model, *first), *first),
-        nanosecond=nanosecond(paths.model, *first),
+        nanosecond=paths.model.rules.rounding_ns * nanosecond(paths.model, *first),
     )
     return trees, chosen
 

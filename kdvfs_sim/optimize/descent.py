@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.optimize.additive import Ints
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.placement import walk
 from kdvfs_sim.optimize.target import Outcome, Target
 
 MAX_ROUNDS = 8
-MAX_STEPS = 50_000_000  # launches walked by one descent, about a second
+MAX_STEPS = 50_000_000  # launches walked by one descent, about a second at most
 LAPS = 3  # of a periodic walk: two to find its round, and the one that is priced
 
 
@@ -52,48 +52,64 @@ def descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -
 
     ``group[i]`` is launch i's; ``start`` the clocks in force at first, one-shot.
     """
-    clocks = clocks.copy()
-    time_ns, energy_j = _descend(model, group, start, clocks, price)
-    choice = clocks[group]
+    clocks, choice = clocks.copy(), clocks[group]
+    requests = np.empty((2 * len(choice) + 1, 3), dtype=np.int64)
+    time_ns, energy_j = _run(model, choice, start, requests)
+    n_tries = MAX_STEPS // len(choice)
+    n_clocks = int(model.rules.requestable.sum())
+    for _ in range(MAX_ROUNDS):
+        before = _value(price, time_ns, energy_j)
+        for g in range(len(clocks)):  # compiled code does not hear of interrupts: a group at a time
+            if n_tries <= 0:
+                break
+            n_tries -= n_clocks
+            clocks[g], time_ns, energy_j = _improve(
+                model, choice, group, g, start, price, requests, time_ns, energy_j
+            )
+        if not _value(price, time_ns, energy_j) < before:
+            break
     return clocks, Outcome(time_ns, energy_j, choice, (0, int(choice[-1])))
 
 
-@compiled
-def _descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -> tuple[int, float]:
-    n, n_clocks = model.cells.allowed.shape
-    choice = clocks[group]
-    requests = np.empty((2 * n + 1, 3), dtype=np.int64)
-    time_ns, energy_j = _run(model, choice, start, requests)
+@borrowing
+def _improve(
+    model: Model,
+    choice: Ints,
+    group: Ints,
+    g: int,
+    start: int,
+    price: Price,
+    requests: Ints,
+    time_ns: int,
+    energy_j: float,
+) -> tuple[int, int, float]:
+    """Give a group the best clocks, all others as they are: the clocks, and what it all comes to."""
+    at = 0
+    while group[at] != g:
+        at += 1
+    kept = choice[at]
+    tried = kept
     best = _value(price, time_ns, energy_j)
-    left = MAX_STEPS // n
-    for _ in range(MAX_ROUNDS):
-        before = best
-        for g in range(len(clocks)):
-            kept = clocks[g]
-            for c in range(n_clocks):
-                if c == clocks[g] or not model.rules.requestable[c] or left == 0:
-                    continue
-                left -= 1
-                _assign(choice, group, g, c)
-                tried_ns, tried_j = _run(model, choice, start, requests)
-                value = _value(price, tried_ns, tried_j)
-                if value < best:
-                    best, kept, time_ns, energy_j = value, c, tried_ns, tried_j
-            clocks[g] = kept
-            _assign(choice, group, g, kept)
-        if not best < before or left == 0:
-            break
-    return time_ns, energy_j
+    for c in range(len(model.rules.requestable)):
+        if c == kept or not model.rules.requestable[c]:
+            continue
+        _assign(choice, group, g, c)
+        tried_ns, tried_j = _run(model, choice, start, requests)
+        value = _value(price, tried_ns, tried_j)
+        if value < best:
+            best, tried, time_ns, energy_j = value, c, tried_ns, tried_j
+    _assign(choice, group, g, tried)
+    return tried, time_ns, energy_j
 
 
-@compiled
+@borrowing
 def _assign(choice: Ints, group: Ints, g: int, c: int) -> None:
     for i in range(len(group)):
         if group[i] == g:
             choice[i] = c
 
 
-@compiled
+@borrowing
 def _value(price: Price, time_ns: int, energy_j: float) -> float:
     if time_ns < 0 or time_ns > price.max_time_ns or energy_j > price.max_energy_j:
         return np.inf
@@ -104,7 +120,7 @@ def _value(price: Price, time_ns: int, energy_j: float) -> float:
     return weighed_sum + product
 
 
-@compiled
+@borrowing
 def _run(model: Model, choice: Ints, start: int, requests: Ints) -> tuple[int, float]:
     """Time in ns, -1 if it is not allowed, and energy of a choice."""
     n = len(choice)

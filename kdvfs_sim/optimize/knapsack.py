@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import compiled, interruptible
 from kdvfs_sim.optimize.additive import Bools, Floats, Groups, Ints
 from kdvfs_sim.optimize.frontier import ROUNDING, Frontier, explore
 from kdvfs_sim.optimize.target import Outcome, Target
@@ -190,7 +190,9 @@ def close_core(
     for reach in _reaches(loss, gap):
         core = np.flatnonzero((loss < reach).sum(axis=1) > 1)
         core = core[np.argsort(np.sort(loss[core], axis=1)[:, 1], kind="stable")]
-        picks, found, proven = _merge(loss[core], delta[core], slack, weight, reach, tolerance, MAX_STATES)
+        picks, found, proven = interruptible(
+            _merge, loss[core], delta[core], slack, weight, reach, tolerance, MAX_STATES
+        )
         if len(picks):
             choice, gap = base.copy(), found
             choice[core] = picks

@@ -21,10 +21,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
-from kdvfs_sim.optimize.sweep import STAY, Plan, trace
+from kdvfs_sim.optimize.landings import STAY, Plan
+from kdvfs_sim.optimize.sweep import trace
 
 COST, USED, DEBT = range(3)  # columns of Pool.amounts
 PARENT, DECIDED, LANDING, ARRIVAL, CLOCK, NEXT = range(6)  # columns of Pool.links
@@ -87,7 +88,7 @@ class _Pool(NamedTuple):
     waiting: Ints  # (boundaries,): the first label that arrives there
 
 
-@compiled
+@borrowing
 def _use(model: Model, trees: Trees, by_time: bool, k: int, i: int, c: int) -> float:
     """What following the plan of sweep ``k`` uses of the budget from a state on."""
     target, landing, used = trees.target[k], trees.landing[k], trees.used[k]
@@ -110,7 +111,7 @@ def _use(model: Model, trees: Trees, by_time: bool, k: int, i: int, c: int) -> f
     return total  # type: ignore[no-any-return]
 
 
-@compiled
+@borrowing
 def _bound(trees: Trees, i: int, c: int, cost: float, left: float) -> float:
     """The least that can be made of a label with ``left`` of the budget; infinite if it breaks it."""
     if trees.least_used[i] > left:
@@ -233,7 +234,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
     )
 
 
-@compiled
+@borrowing
 def _completed(
     model: Model, trees: Trees, by_time: bool, i: int, c: int, cost: float, left: float
 ) -> tuple[float, int]:
@@ -250,14 +251,14 @@ def _completed(
     return least, tree
 
 
-@compiled
+@borrowing
 def _write(pool: _Pool, label: int, cost: float, used: float, debt: float) -> None:
     pool.amounts[label, COST] = cost
     pool.amounts[label, USED] = used
     pool.amounts[label, DEBT] = debt
 
 
-@compiled
+@borrowing
 def _link(pool: _Pool, label: int, parent: int, i: int, landing: int, arrival: int, clock: int) -> None:
     pool.links[label, PARENT] = parent
     pool.links[label, DECIDED] = i
@@ -268,14 +269,14 @@ def _link(pool: _Pool, label: int, parent: int, i: int, landing: int, arrival: i
     pool.waiting[arrival] = label
 
 
-@compiled
+@borrowing
 def _run(model: Model, search: Search, c: int, i: int) -> tuple[float, float]:
     """Cost and use of running under ``c`` from the first launch to boundary ``i``."""
     time_ns, energy_j = float(model.runs.start_ns[c, i]), model.runs.energy_j[c, i]
     return (energy_j, time_ns) if search.by_time else (time_ns, energy_j)
 
 
-@compiled
+@borrowing
 def _admit(
     model: Model, trees: Trees, search: Search, pool: _Pool, kept: Ints, n_kept: Ints, i: int
 ) -> float:

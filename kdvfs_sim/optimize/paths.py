@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kdvfs_sim.optimize.additive import Floats
-from kdvfs_sim.optimize.changes import Model
+from kdvfs_sim.optimize.additive import Floats, Ints
+from kdvfs_sim.optimize.changes import Model, begun_within, longest_ns
 from kdvfs_sim.optimize.frontier import ROUNDING
+from kdvfs_sim.optimize.landings import Plan
 from kdvfs_sim.optimize.placement import Placed, place
-from kdvfs_sim.optimize.sweep import Plan, new_plan, sweep, trace
+from kdvfs_sim.optimize.sweep import new_plan, sweep, trace
 from kdvfs_sim.optimize.target import Outcome
 
 MAX_LAPS = 10
@@ -80,12 +81,15 @@ class ClosedPaths:
     _plan: Plan = field(init=False)
     _value: Floats = field(init=False)
     _cut: int = field(init=False)
+    _reach: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         n, n_clocks = self.model.cells.allowed.shape
         self._plan = new_plan(self.model)
         self._value = np.full((2 * n + 1, n_clocks), np.inf)
         self._cut = _unavoidable(self.model)
+        begun = begun_within(self.model.cells, longest_ns(self.model.rules))
+        self._reach = np.maximum.accumulate(begun) + 3  # lookahead requests may wait for the next boundary
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n, n_clocks = self.model.cells.allowed.shape
@@ -95,10 +99,11 @@ class ClosedPaths:
         bound, best_cost = -np.inf, np.inf
         best: Outcome | None = None
         stale = 0
-        for _ in range(MAX_LAPS):
+        for lap in range(MAX_LAPS):
             self._value[n : 2 * n] = guess
             self.n_sweeps += 1
-            sweep(self.model, energy_weight, time_weight, self._value, self._plan)
+            reach = self._reach if lap else None
+            sweep(self.model, energy_weight, time_weight, self._value, self._plan, reach=reach)
             cut = self._value[: self._cut]
             change = np.full(cut.shape, np.inf)
             np.subtract(cut, guess[: self._cut], out=change, where=np.isfinite(cut))
@@ -154,6 +159,6 @@ def _unavoidable(model: Model) -> int:
     rules, n = model.rules, len(model.cells.kind)
     if rules.drains:
         return 1
-    longest_ns = rules.trigger_ns + int(max(rules.ready_ns.max(), rules.switching_ns.max()))
-    furthest = max(int(np.searchsorted(starts, longest_ns)) for starts in model.runs.start_ns)
+    within_ns = longest_ns(rules)
+    furthest = max(int(np.searchsorted(starts, within_ns)) for starts in model.runs.start_ns)
     return min(2 * furthest + 4, n)

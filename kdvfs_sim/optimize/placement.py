@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import Clocks
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.optimize.additive import Floats, Ints
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
@@ -84,7 +84,7 @@ def place(model: Model, choice: Ints, begin: tuple[int, int]) -> Placed | None:
     return Placed(requests=kept, time_ns=time_ns, energy_j=energy_j, settled=settled)
 
 
-@compiled
+@borrowing
 def walk(
     model: Model,
     choice: Ints,
@@ -144,7 +144,7 @@ def walk(
     return i, c, total_ns, total_j, used
 
 
-@compiled
+@borrowing
 def _next_wanted(model: Model, choice: Ints, i: int, c: int) -> int:
     """The first boundary from ``i`` on at which other clocks are wanted and may be asked for, or,
     under lookahead, landed on."""

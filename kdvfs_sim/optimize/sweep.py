@@ -1,50 +1,20 @@
 """One backward sweep of the dynamic programme: the least weighted cost from every state on.
 
-Exact, and arranged for speed. The changes from one state are looked at in the order in which they
-land; each is bounded from below at the cost of a few loads: running on until then, what is left of
-the launch it lands in, and the best that can follow. The one with the lowest bound is priced by
-``changes``, and that price counts; another only if its bound is below that price, which is rare:
-it leaves out little more than what stalls.
+Exact. Drained changes cost the same everywhere and are priced here; those that land while work goes
+on are looked at in ``landings``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 
-from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
+from kdvfs_sim.optimize.landings import BLOCK, STAY, Plan, Table, at_once, follow, least_of, lookahead
 
-STAY = -1
-
-
-class Plan(NamedTuple):
-    """For every state of the first iteration the best decision: the target or STAY, and the
-    boundary on which it lands (lookahead; AT_ONCE where the request is made at once)."""
-
-    target: npt.NDArray[np.int16]
-    landing: npt.NDArray[np.int32]
-
-
-class Table(NamedTuple):
-    """A sweep in work, for one pair of weights."""
-
-    energy_weight: float
-    time_weight: float
-    value: Floats  # (boundaries, C): the least cost from a state on
-    staying: Floats  # (C,): the same at the boundary in work, if the next launch runs unchanged
-    price: Floats  # (C, C): what a change costs by itself: under drain the pause, else its energy
-    cheapest: Floats  # (C,): the least of a row of ``price``
-    run: Floats  # (C, boundaries): weighted sums of running under one request from the first launch
-    rate: Floats  # (K, C): weighted cost of a nanosecond of a kind
-    idle: Floats  # (C,): weighted cost of an idle nanosecond
-    hidden: float  # what rounding can hide of a launch that starts while a change is landing
-    first: Ints  # (C,): where the nearest target of a source last landed
-    reached: Floats  # (C,): the least cost by a change, for the boundary in work
-    ranked: npt.NDArray[np.int16]  # (boundaries, C): clocks by ascending value; lookahead
+STATES = 2_000_000  # clocks times clocks times launches that are swept at a time, about 10 ms
+SAME = 1e-13  # relative: rises of values that count as the same
 
 
 def new_plan(model: Model) -> Plan:
@@ -52,55 +22,163 @@ def new_plan(model: Model) -> Plan:
     return Plan(np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int32))
 
 
-@compiled
-def sweep(model: Model, energy_weight: float, time_weight: float, value: Floats, plan: Plan) -> None:
+def sweep(
+    model: Model,
+    energy_weight: float,
+    time_weight: float,
+    value: Floats,
+    plan: Plan,
+    *,
+    reach: Ints | None = None,
+) -> None:
     """Fill ``value[i, c]`` for the boundaries that the plan has, from the last to the first.
 
     ``value`` has one row a boundary of the runs; the rows beyond the plan's are given: zeros at the
     end, or what follows, or is assumed to. What cannot be completed is infinite.
+
+    ``reach``: the plan and its rows of ``value`` are those of a sweep with the same weights and other
+    given rows, and no change decided before boundary i leads to boundary ``reach[i]`` or beyond. Where all
+    rows up to there have risen by the same, earlier ones have too, and keep their decisions; they are
+    raised by the least.
     """
-    cells, rules = model.cells, model.rules
+    before = value[: len(plan.target)].copy() if reach is not None else None
+    table = prepare(model, energy_weight, time_weight, value)
+    stop = len(plan.target)
+    part = max(1, STATES // len(table.costs) ** 2)
+    while stop > 0:  # in parts: a compiled loop does not hear of interrupts
+        first = max(0, stop - part)
+        _sweep(model, table, plan, first, stop)
+        if before is not None and reach is not None and reach[first] <= len(before):
+            rows = slice(first, reach[first])
+            rise = _rise(before[rows], value[rows])
+            if rise is not None:
+                value[:first] += rise
+                return
+        stop = first
+
+
+def _rise(before: Floats, after: Floats) -> float | None:
+    """By how much all values have risen, at least; None if not all by the same."""
+    finite = np.isfinite(after)
+    if not finite.any() or (finite != np.isfinite(before)).any():
+        return None
+    rises = after[finite] - before[finite]
+    least, most = float(rises.min()), float(rises.max())
+    return least if most - least <= SAME * float(np.abs(after[finite]).max()) else None
+
+
+@borrowing
+def _sweep(model: Model, table: Table, plan: Plan, first: int, stop: int) -> None:
+    """The boundaries from ``first`` up to ``stop``."""
+    cells, rules, value, staying = model.cells, model.rules, table.value, table.staying
     n, n_clocks = plan.target.shape
-    table = _prepare(model, energy_weight, time_weight, value)
-    staying = table.staying
-    for i in range(n, value.shape[0] if rules.anticipates else n):
-        table.ranked[i] = np.argsort(value[i])
-    for i in range(n - 1, -1, -1):
+    if stop == n and not rules.drains:
+        for m in range(len(value) - 1, n - 1, -1):
+            _look_ahead(model, table, m)
+            _summarize(model, table, m)
+    for i in range(stop - 1, first - 1, -1):
         for c in range(n_clocks):
             staying[c] = np.inf
             plan.target[i, c] = STAY
             plan.landing[i, c] = AT_ONCE
             if cells.allowed[i, c]:
                 time_ns, energy_j = cell_cost(cells, i, c)
-                staying[c] = energy_weight * energy_j + time_weight * time_ns + value[i + 1, c]
+                staying[c] = table.energy_weight * energy_j + table.time_weight * time_ns + value[i + 1, c]
             value[i, c] = staying[c]
         if rules.drains:
             if rules.may_change[i]:
                 _drain(model, table, plan, i)
-        elif rules.anticipates:
-            table.ranked[i] = np.argsort(value[i])  # for a change that lands where it is requested
-            _lookahead(model, table, plan, i)
-            table.ranked[i] = np.argsort(value[i])
+            continue
+        if rules.anticipates:
+            if model.order.immediate:
+                _look_ahead(model, table, i)
+                _summarize(model, table, i)
+            lookahead(model, table, plan, i)
             if i == 0 and rules.at_once:
-                table.first[:] = value.shape[0] - 1
-                _follow(model, table, plan, i)
-        elif rules.may_change[i]:
-            _follow(model, table, plan, i)
+                at_once(model, table, plan)
+            _look_ahead(model, table, i)
+        else:
+            _look_ahead(model, table, i)
+            if rules.may_change[i]:
+                follow(model, table, plan, i)
+        _summarize(model, table, i)
+
+
+@borrowing
+def _look_ahead(model: Model, table: Table, m: int) -> None:
+    """What is still to come after a landing in launch m, or on its boundary.
+
+    Until the call of a change returns, its clocks stay. The least cost of running on to a boundary only
+    rises with the boundary, so the earliest at which the call can have returned bounds from below.
+    """
+    rules, order, value, starts = model.rules, model.order, table.value, model.runs.start_ns
+    n, n_clocks = model.cells.allowed.shape
+    if rules.anticipates:
+        since, early_ns = m, rules.rounding_ns if rules.stalls else 0
+    else:
+        since, early_ns = m + 1, rules.rounding_ns
+    if since == len(value):
+        return
+    for level, wait_ns in enumerate(order.wait_ns):
+        for b in range(n_clocks):
+            ahead = value[since, b]
+            if not rules.requestable[b] or (rules.anticipates and not rules.may_change[m % n]):
+                ahead = np.inf
+            elif wait_ns > 0:
+                behind = table.behind[level, b]
+                while behind > since and starts[b, behind - 1] >= starts[b, m] + wait_ns - early_ns:
+                    behind -= 1
+                table.behind[level, b] = behind
+                ahead = np.inf
+                if model.runs.barred[b, behind] == model.runs.barred[b, since]:
+                    ahead = table.run[b, behind] - table.run[b, since] + value[behind, b]
+            table.ahead[level, m, b] = ahead
+    kind, gap_ns = model.cells.kind[m % n], model.cells.gap_ns[m % n]
+    after, gap, whole = np.inf, np.inf, np.inf
+    for level in range(len(order.wait_ns)):
+        for b in range(n_clocks):
+            ahead = table.ahead[level, m, b]
+            after = min(after, ahead)
+            ahead += gap_ns * table.idle[b]
+            gap = min(gap, ahead)
+            if model.cells.allowed[m % n, b]:
+                unrounded_ns = model.cells.duration_ns[m % n] * model.cells.ratio[kind, b]
+                whole = min(whole, ahead + unrounded_ns * table.rate[kind, b])
+    table.after[m], table.gap[m], table.whole[m] = after, gap, whole
+
+
+@borrowing
+def _summarize(model: Model, table: Table, m: int) -> None:
+    """For every source the least of running on to a landing in launch m, or on its boundary."""
+    cells, run = model.cells, table.run
+    n, n_clocks = cells.allowed.shape
+    k, kind = m % n, cells.kind[m % n]
+    on_boundary = table.after[m] if model.rules.anticipates else least_of(table.value[m], n_clocks)
+    for a in range(n_clocks):
+        point = on_boundary
+        if not model.rules.anticipates and cells.allowed[k, a]:
+            gap = min(table.gap[m], cells.gap_ns[k] * table.idle[a] + table.after[m])
+            point = min(point, launch_ns(cells, k, a) * table.rate[kind, a] + gap)
+        point += run[a, m] - table.rounding
+        table.point[a, m] = point
+        table.block[a, m // BLOCK] = min(table.block[a, m // BLOCK], point)
 
 
 @compiled
-def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
+def prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
     runs, rules = model.runs, model.rules
     n_clocks, n_boundaries = runs.start_ns.shape
     cheapest = np.full(n_clocks, np.inf)
     idle = np.zeros(n_clocks)
     rate = energy_weight * 1e-9 * model.cells.power_w + time_weight
     run = np.empty((0, 0))
+    n_ahead = n_levels = 0
     if rules.drains:
         price = pause_price(model, energy_weight, time_weight)
         for a in range(n_clocks):
             cheapest[a] = price[a].min()
     else:
+        n_ahead, n_levels = n_boundaries, len(model.order.wait_ns)
         price = energy_weight * rules.extra_j
         run = np.empty((n_clocks, n_boundaries))
         for c in range(n_clocks):
@@ -118,14 +196,20 @@ def _prepare(model: Model, energy_weight: float, time_weight: float, value: Floa
         run,
         rate,
         idle,
-        nanosecond(model, energy_weight, time_weight) if rules.stall_ns.any() else 0.0,
+        rules.rounding_ns * nanosecond(model, energy_weight, time_weight),
+        np.empty((n_levels, n_ahead, n_clocks)),
+        np.full((n_levels, n_clocks), n_boundaries - 1),
+        np.full(n_ahead, np.inf),
+        np.full(n_ahead, np.inf),
+        np.full(n_ahead, np.inf),
+        np.full((n_clocks, n_ahead), np.inf),
+        np.full((n_clocks, n_ahead // BLOCK + 1), np.inf),
         np.full(n_clocks, n_boundaries - 1),
-        np.full(n_clocks, np.inf),
-        np.zeros((n_boundaries, n_clocks), dtype=np.int16),
+        np.empty(n_clocks),
     )
 
 
-@compiled
+@borrowing
 def nanosecond(model: Model, energy_weight: float, time_weight: float) -> float:
     """The most that one nanosecond can cost."""
     most_w = 0.0
@@ -158,7 +242,7 @@ def least_costs(model: Model, busy: Floats, energy_weight: float, time_weight: f
             idle_least_w = idle_w
     least = np.empty(len(busy))
     for i in range(len(busy)):
-        least[i] = _least(busy[i])
+        least[i] = least_of(busy[i], busy.shape[1])
         if model.cells.gap_ns[i] > 0:
             least[i] += (energy_weight * idle_least_w * 1e-9 + time_weight) * model.cells.gap_ns[i]
     return least
@@ -183,44 +267,30 @@ def pause_price(model: Model, energy_weight: float, time_weight: float) -> Float
     return price
 
 
-@compiled
-def _least(values: Floats) -> float:
-    least = np.inf
-    for value in values:
-        least = min(least, value)
-    return least
-
-
-@compiled
-def _least_sum(x: Floats, y: Floats) -> float:
-    least = np.inf
-    for k in range(len(x)):
-        least = min(least, x[k] + y[k])
-    return least
-
-
-@compiled
+@borrowing
 def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
     relaunch_ns = model.rules.relaunch_ns[i]
-    ahead = table.staying  # once the change has been made
+    n_clocks = len(table.staying)
+    ahead, costs = table.staying, table.costs  # ahead: once the change has been made
     if relaunch_ns > 0:
         for b in range(len(ahead)):
             ahead[b] += relaunch_cost(model, table.energy_weight, table.time_weight, i, b)
-    front = _least(ahead)
-    for a in range(len(ahead)):
-        price = table.price[a]
+    front = least_of(ahead, n_clocks)
+    for a in range(n_clocks):
         if not front + table.cheapest[a] < table.value[i, a]:
             continue
-        least = _least_sum(ahead, price)
+        for b in range(n_clocks):
+            costs[b] = ahead[b] + table.price[a, b]
+        least = least_of(costs, n_clocks)
         if least < table.value[i, a]:
             table.value[i, a] = least
             b = 0
-            while ahead[b] + price[b] > least:
+            while costs[b] > least:
                 b += 1
             plan.target[i, a] = b
 
 
-@compiled
+@borrowing
 def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int, b: int) -> float:
     """Weighted cost of what a drained launch waits for after the change."""
     relaunch_ns = model.rules.relaunch_ns[i]
@@ -230,171 +300,7 @@ def relaunch_cost(model: Model, energy_weight: float, time_weight: float, i: int
     return cost if np.isfinite(cost) else np.inf
 
 
-@compiled
-def _lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
-    """Landings that a request can reach from boundary i, but not from the next one any more.
-
-    Landing on the next one at once, where that takes no time, is also decided here: decided there,
-    a launch would have to run before the next decision.
-    """
-    rules, order, value = model.rules, model.order, table.value
-    n, n_clocks = model.cells.allowed.shape
-    limit = i + n if rules.periodic else n
-    for a in range(n_clocks):
-        n_targets = order.n_targets[a]
-        table.reached[a] = value[i, a]
-        if n_targets == 0:
-            continue
-        starts, run, barred = model.runs.start_ns[a], table.run[a], model.runs.barred[a]
-        first = table.first[a]
-        while first > i and starts[first - 1] >= starts[i] + order.work_ns[a, 0]:
-            first -= 1
-        table.first[a] = first
-        best = value[i, a]
-        lowest, second = best, best
-        likely, likely_landing = -1, -1
-        for settling in range(2):
-            m, near, far = first, 0, 0
-            while m <= limit and near < n_targets and barred[m] == barred[i]:
-                # Targets from ``near`` up to ``far`` land here if asked for now, and only now.
-                most_ns = starts[m] - starts[i]
-                late_ns = starts[m] - starts[i + 1] if m > i + 1 else -1
-                until = run[m] - run[i] - table.hidden
-                if until + value[m, table.ranked[m, 0]] < second and rules.may_change[m if m < n else m - n]:
-                    while near < n_targets and order.work_ns[a, near] <= late_ns:
-                        near += 1
-                    far = max(far, near)
-                    while far < n_targets and order.work_ns[a, far] <= most_ns:
-                        far += 1
-                    few = (far - near) * (far - near) < n_clocks
-                    for t in range(near, far) if few else range(n_clocks):
-                        b = order.target[a, t] if few else table.ranked[m, t]
-                        bound = until + value[m, b]
-                        if bound >= second:
-                            if few:
-                                continue
-                            break
-                        work_ns = rules.work_ns[a, b]
-                        if a == b or work_ns <= late_ns or work_ns > most_ns or not rules.requestable[b]:
-                            continue
-                        bound += table.price[a, b]
-                        if bound >= second:
-                            continue
-                        if settling:
-                            best = _price(model, table, plan, i, a, b, m, limit, best)
-                            second = best
-                        elif bound < lowest:
-                            second, lowest = lowest, bound
-                            likely, likely_landing = b, m
-                        else:
-                            second = bound
-                elif late_ns >= order.work_ns[a, n_targets - 1]:
-                    break
-                m += 1
-            if likely < 0 or settling:
-                break
-            best = _price(model, table, plan, i, a, likely, likely_landing, limit, best)
-            if second >= best:
-                break
-            second = best
-        table.reached[a] = best
-    value[i] = table.reached
-
-
-@compiled
-def _follow(model: Model, table: Table, plan: Plan, i: int) -> None:
-    """The landing of a request made at boundary i."""
-    cells, rules, order, value, staying = model.cells, model.rules, model.order, table.value, table.staying
-    n, n_clocks = cells.allowed.shape
-    limit = i + n if rules.periodic else n
-    for a in range(n_clocks):
-        if order.n_targets[a] == 0:
-            continue
-        starts, run, barred, idle = model.runs.start_ns[a], table.run[a], model.runs.barred[a], table.idle[a]
-        asked_ns = starts[i] + rules.trigger_ns
-        first = table.first[a]  # the launch in which the nearest target lands
-        while starts[first] > asked_ns + order.work_ns[a, 0]:
-            first -= 1
-        table.first[a] = first
-        best = value[i, a]
-        lowest, second = best, best
-        likely, is_price = -1, False
-        for settling in range(2):  # as for lookahead
-            m, entered, plain = first, -1, False
-            kind, begins_ns, busy_ns, gap_ns, until, rate = 0, 0, 0, 0, 0.0, 0.0
-            for s in range(order.n_targets[a]):
-                stops_ns = asked_ns + order.work_ns[a, s]
-                while m < limit and starts[m + 1] <= stops_ns:
-                    m += 1
-                if m != entered:
-                    if m >= limit or barred[m] != barred[i]:
-                        break
-                    k = m if m < n else m - n
-                    entered, kind, begins_ns, gap_ns = m, cells.kind[k], starts[m], cells.gap_ns[k]
-                    busy_ns = launch_ns(cells, k, a) if cells.allowed[k, a] else 0
-                    until, rate = run[m] - run[i] - table.hidden, table.rate[kind, a]
-                    plain = table.hidden == 0.0 and cells.allowed[k, a] and cells.floor_ns[k] == 0
-                b = order.target[a, s]
-                elapsed_ns = stops_ns - begins_ns
-                bound = until + table.price[a, b]
-                if elapsed_ns == 0:
-                    bound += staying[b] if m == i else value[m, b]
-                elif elapsed_ns < busy_ns:
-                    bound += elapsed_ns * rate + gap_ns * table.idle[b] + value[m + 1, b]
-                    if bound >= second:
-                        continue
-                    scale = cells.ratio[kind, b] / cells.ratio[kind, a]
-                    bound += np.rint((busy_ns - elapsed_ns) * scale) * table.rate[kind, b]
-                else:
-                    waited_ns = elapsed_ns - busy_ns
-                    bound += busy_ns * rate + waited_ns * idle + value[m + 1, b]
-                    if waited_ns < gap_ns:
-                        after = table.idle[b] if table.hidden == 0.0 else min(idle, table.idle[b])
-                        bound += (gap_ns - waited_ns) * after
-                if bound < second:
-                    if settling:
-                        best = _price(model, table, plan, i, a, b, AT_ONCE, limit, best)
-                        second = best
-                    elif bound < lowest:
-                        second, lowest = lowest, bound
-                        likely = b
-                        is_price = plain and cells.allowed[m if m < n else m - n, b]
-                    else:
-                        second = bound
-            if likely < 0 or settling:
-                break
-            if is_price and rules.ready_ns[a, likely] == rules.work_ns[a, likely]:
-                best = lowest
-                plan.target[i, a], plan.landing[i, a] = likely, AT_ONCE
-            else:
-                best = _price(model, table, plan, i, a, likely, AT_ONCE, limit, best)
-            if second >= best:
-                break
-            second = best
-        value[i, a] = best
-
-
-@compiled
-def _price(
-    model: Model, table: Table, plan: Plan, i: int, a: int, b: int, landing: int, limit: int, best: float
-) -> float:
-    """The exact cost of a change, written down if it is the best."""
-    if landing > i and model.rules.ready_ns[a, b] == model.rules.work_ns[a, b]:
-        # Lands on the boundary, and nothing is left to wait for.
-        cost: float = table.run[a, landing] - table.run[a, i] + table.price[a, b] + table.value[landing, b]
-    else:
-        arrival, time_ns, energy_j = change(model, i, a, b, landing)
-        if arrival < 0 or arrival > limit:
-            return best
-        cost = table.energy_weight * energy_j + table.time_weight * time_ns + table.value[arrival, b]
-    if cost < best:
-        plan.target[i, a] = b
-        plan.landing[i, a] = landing
-        return cost
-    return best
-
-
-@compiled
+@borrowing
 def trace(model: Model, plan: Plan, i: int, c: int, choice: Ints) -> tuple[int, int, int, float]:
     """Follow a plan from a state to its end: (arrival, clock, ns, J).
 

@@ -59,8 +59,12 @@ def scene() -> Scene:
         ("drain", "periodic", 0, 2),
         ("lookahead", "one-shot", 16, 1),
         ("follow", "one-shot", 16, 1),
+        ("lookahead", "periodic", 16, 1),
+        ("follow", "periodic", 16, 1),
         ("lookahead", "one-shot", 0, 5),
         ("follow", "one-shot", 0, 5),
+        ("lookahead", "periodic", 0, 5),
+        ("follow", "periodic", 0, 5),
     ],
 )
 @pytest.mark.parametrize("every", [1, 2], ids=["222-clocks", "111-clocks"])
