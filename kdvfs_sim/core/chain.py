@@ -21,6 +21,7 @@ class Chain:
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
     ``least_time_ns`` (0: nothing known): no run of all streams ends earlier, at whatever clocks.
+    ``overlaps``: operations of the stream run at once, so that sums over the chain bound nothing.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
     otherwise ``reason`` says why a bound is only a bound.
     ``passes``: 0 forward, 1 backward, 2 optimizer, -1 unknown; None if the recording has no ranges.
@@ -32,6 +33,7 @@ class Chain:
     min_lag_ns: npt.NDArray[np.int64]
     floor_ns: npt.NDArray[np.int64] | None = None
     least_time_ns: int = 0
+    overlaps: bool = False
     additive: bool = True
     reason: str = ""
     passes: npt.NDArray[np.int8] | None = None

@@ -94,10 +94,8 @@ def cells_of(
     lag_ns = chain.min_lag_ns if at_least else chain.lag_ns
     gap_ns = np.append(lag_ns[1:], 0).astype(np.int64)
     floor_ns = np.zeros(len(chain), dtype=np.int64)
-    if chain.floor_ns is not None:
+    if at_least and chain.floor_ns is not None:
         floor_ns = chain.floor_ns.astype(np.int64)
-        if not at_least:
-            gap_ns, floor_ns = _host_bound(chain)
     ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
     known = np.isfinite(ratio) & np.isfinite(power_w) & (costs.requestable[rows] | (rows == start))
     never_idle = (gap_ns == 0) & (floor_ns == 0)
@@ -114,15 +112,16 @@ def cells_of(
     )
 
 
-def _host_bound(chain: Chain) -> tuple[Ints, Ints]:
-    """Gaps and floors if the host launches when it did: a longer launch eats up the gap after it.
+def host_bound(cells: Cells, chain: Chain) -> Cells:
+    """The cells as they are if the host launches when it did: a longer launch eats up the gap after it.
 
     What one launch delays, the gap after the next may make up for: that is left to who replays it.
     """
     lag_ns = np.append(chain.lag_ns[1:], 0).astype(np.int64)
     least_ns = np.append(chain.min_lag_ns[1:], 0).astype(np.int64)
     waits = lag_ns > least_ns
-    return least_ns, np.where(waits, chain.duration_ns.astype(np.int64) + lag_ns, 0)
+    floor_ns = np.where(waits, cells.duration_ns + lag_ns, 0)
+    return cells._replace(gap_ns=least_ns, floor_ns=floor_ns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

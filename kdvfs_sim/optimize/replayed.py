@@ -24,7 +24,6 @@ BETTER = 1e-9  # relative: less is rounding
 # evaluator walks, one stream whose launches follow one another; anything else is replayed event by event.
 COMPILED_STEPS = 600_000
 REPLAYED_STEPS = 150_000
-CHARGED = 4  # where changes cost, few pay, and they are among the first tried: a share of that will do
 
 
 class _Best(NamedTuple):
@@ -36,14 +35,9 @@ class _Best(NamedTuple):
 def may_descend(problem: Problem) -> bool:
     """Is there anything that only a replay knows, and do steps lead to schedules that bounds speak of?
 
-    Where a protocol anticipates, a step moves when launches start and so where changes land: beside the
-    boundaries that they were meant for. Where kernels run on until a change lands, a launch begins at the
-    clocks of the one before, which the time rule of ``local`` may bar.
+    With changes that take time, a step moves where they land, beside the boundaries that they were meant for.
     """
-    protocol = problem.protocol
-    runs_on = protocol.charged and not protocol.drains
-    barred = protocol.anticipates or (runs_on and problem.aggregation == "local")
-    return not (problem.chain.additive or barred)
+    return not (problem.chain.additive or problem.protocol.charged)
 
 
 def improve(
@@ -57,7 +51,7 @@ def improve(
     starts = _starts(problem, group, allowed, found)
     n = max(len(group), 1)
     steps = REPLAYED_STEPS if problem.chain.floor_ns is None else COMPILED_STEPS
-    n_most = steps // (CHARGED * n if problem.protocol.charged else n)
+    n_most = steps // n
     n_judged = 0
     better: list[Judged] = []
     for start in starts:  # the best first: what it leaves is for the others

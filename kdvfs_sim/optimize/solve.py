@@ -24,6 +24,7 @@ from kdvfs_sim.optimize.additive import (
     cells_of,
     fold,
     group_launches,
+    host_bound,
     least_cost,
 )
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
@@ -95,13 +96,14 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
         return Solution(status="not applicable", message=str(error), seed=seed)
     if not problem.chain.additive:
         least = objective.value(*least_cost(problem.chain, problem.costs))
-        method.bound, method.mixed_bound = max(method.bound, least), max(method.mixed_bound, least)
+        bounds = (method.bound, method.mixed_bound) if not problem.chain.overlaps else (least, least)
+        method.bound, method.mixed_bound = (max(bound, least) for bound in bounds)
     found = _judged(problem, method)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
     if may_descend(problem) and _open(objective, answer, method.bound, gap):
         group = group_launches(problem.chain, problem.granularity)
-        better, n_replayed = improve(problem, group, _choices(problem, group), [*found, *singles])
+        better, n_replayed = improve(problem, group, _free_choices(problem, group), [*found, *singles])
         found += better
         n_evaluations += n_replayed
         answer = _better(objective, answer, best_of(objective, better))
@@ -227,13 +229,6 @@ def _restricted(problem: Problem, cells: Cells, rows: Ints) -> Cells:
     return cells.only(_locally_allowed(problem, times, rows))
 
 
-def _choices(problem: Problem, group: Ints) -> Bools:
-    """What each group may ask for, (n_groups, n_rows)."""
-    rows = np.arange(problem.costs.n_clocks)
-    groups = fold(_restricted(problem, cells_of(problem.chain, problem.costs, rows), rows), group)
-    return groups.allowed & problem.costs.requestable
-
-
 def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bools:
     """Where a group's own time is within the slack that the whole is given over AUTO."""
     auto = problem.costs.auto
@@ -246,6 +241,18 @@ def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bo
 
 
 # -- free switching ------------------------------------------------------------------------------------
+
+
+def _free_choices(problem: Problem, group: Ints) -> Bools:
+    """What each group may run at, (n_groups, n_rows): one rule for bound, model and descent.
+
+    Under ``local`` a group's time includes its gaps, at the least that they are.
+    """
+    rows = np.arange(problem.costs.n_clocks)
+    groups = fold(cells_of(problem.chain, problem.costs, rows, at_least=True), group)
+    if problem.aggregation == "local":
+        groups = groups.only(_locally_allowed(problem, groups.time_ns, rows))
+    return groups.allowed
 
 
 class _Free:
@@ -267,8 +274,10 @@ class _Free:
 
     def _folded(self, *, at_least: bool) -> Groups:
         problem = self._problem
-        groups = fold(cells_of(problem.chain, problem.costs, self._rows, at_least=at_least), self._group)
-        return groups.only(_choices(problem, self._group))
+        cells = cells_of(problem.chain, problem.costs, self._rows, at_least=at_least)
+        if not at_least and problem.chain.floor_ns is not None:
+            cells = host_bound(cells, problem.chain)
+        return fold(cells, self._group).only(_free_choices(problem, self._group))
 
     def outcomes(self, target: Target) -> list[Outcome]:
         if target != self._target:

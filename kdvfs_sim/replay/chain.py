@@ -29,6 +29,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
     ops = program.ops_of_stream[program.stream_index(*stream)]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
     reason, floor = _why_not_additive(program, costs, lag)
+    overlaps = bool((lag < 0).any())
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
@@ -41,6 +42,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         min_lag_ns=min_lag if reason else lag,
         floor_ns=floor,
         least_time_ns=_least_time_ns(program, costs) if reason and costs is not None else 0,
+        overlaps=overlaps,
         additive=not reason,
         reason=reason,
         passes=passes if (passes >= 0).any() else None,
