@@ -22,6 +22,8 @@ class Chain:
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
     ``least_time_ns`` (0: nothing known): no run of all streams ends earlier, at whatever clocks.
     ``overlaps``: operations of the stream run at once, so that sums over the chain bound nothing.
+    ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
+    its way, and so takes no time of its own.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
     otherwise ``reason`` says why a bound is only a bound.
     ``passes``: 0 forward, 1 backward, 2 optimizer, -1 unknown; None if the recording has no ranges.
@@ -34,6 +36,7 @@ class Chain:
     floor_ns: npt.NDArray[np.int64] | None = None
     least_time_ns: int = 0
     overlaps: bool = False
+    hidden_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True
     reason: str = ""
     passes: npt.NDArray[np.int8] | None = None
@@ -42,7 +45,7 @@ class Chain:
 
     def __post_init__(self) -> None:
         n = self.kind.shape[0]
-        for name in ("duration_ns", "lag_ns", "min_lag_ns", "floor_ns"):
+        for name in ("duration_ns", "lag_ns", "min_lag_ns", "floor_ns", "hidden_ns"):
             array = getattr(self, name)
             if array is not None and array.shape != (n,):
                 raise InputError(f"Chain: {name} has shape {array.shape}; expected {(n,)}")

@@ -38,6 +38,7 @@ class Cells(NamedTuple):
     duration_ns: Ints  # (n,), as recorded
     gap_ns: Ints  # (n,), at least
     floor_ns: Ints  # (n,), start to start, at least
+    hidden_ns: Ints  # (n,), of a drained change in the pause before a launch, at most
     ratio: Floats  # (K, C)
     power_w: Floats  # (K, C)
     frozen_w: Floats  # (K, C)
@@ -51,6 +52,7 @@ class Cells(NamedTuple):
             duration_ns=self.duration_ns[:n],
             gap_ns=self.gap_ns[:n],
             floor_ns=self.floor_ns[:n],
+            hidden_ns=self.hidden_ns[:n],
             allowed=self.allowed[:n],
         )
 
@@ -98,12 +100,14 @@ def cells_of(
         floor_ns = chain.floor_ns.astype(np.int64)
     ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
     known = np.isfinite(ratio) & np.isfinite(power_w) & (costs.requestable[rows] | (rows == start))
+    hidden_ns = np.zeros(len(chain), dtype=np.int64) if chain.hidden_ns is None else chain.hidden_ns
     never_idle = (gap_ns == 0) & (floor_ns == 0)
     return Cells(
         kind=chain.kind.astype(np.int32),
         duration_ns=chain.duration_ns.astype(np.int64),
         gap_ns=gap_ns,
         floor_ns=floor_ns,
+        hidden_ns=hidden_ns,
         ratio=np.ascontiguousarray(ratio),
         power_w=np.ascontiguousarray(power_w),
         frozen_w=np.ascontiguousarray(costs.idle_power_w[costs.effective[:, rows]]),

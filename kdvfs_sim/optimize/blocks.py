@@ -95,6 +95,7 @@ class LongPaths:
             duration_ns=self.cells.duration_ns[part],
             gap_ns=self.cells.gap_ns[part],
             floor_ns=self.cells.floor_ns[part] * (first == 0),
+            hidden_ns=self.cells.hidden_ns[part],
             allowed=self.cells.allowed[part],
         )
         model = self.build(cells, self.may_change[part])

@@ -132,7 +132,7 @@ def model_of(
         stall_ns=stall_ns,
         work_ns=switching.switching_ns[pairs].astype(np.int64) - stall_ns,
         ready_ns=longest.astype(np.int64),
-        relaunch_ns=np.where(floored, 0, protocol.relaunch_ns).astype(np.int64),
+        relaunch_ns=np.where(floored | (cells.hidden_ns > 0), 0, protocol.relaunch_ns).astype(np.int64),
         extra_j=switching.extra_energy_j[pairs].astype(np.float64),
         requestable=requestable,
         may_change=may_change,
@@ -260,7 +260,24 @@ def drain_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]
         energy_j += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
     if not np.isfinite(energy_j):
         return -1, 0, 0.0
-    return i + 1, time_ns + pause_ns, energy_j
+    less_ns, less_j = hidden(model, cells.hidden_ns[k], a, b)
+    return i + 1, time_ns + pause_ns - less_ns, energy_j - less_j
+
+
+@borrowing
+def hidden(model: Model, most_ns: int, a: int, b: int) -> tuple[int, float]:
+    """(ns, J) that a drained change takes less, at most, if ``most_ns`` of the pause before it are its own.
+
+    The pause was charged to ``a``; what is left of it once the change has been made passes under ``b``.
+    """
+    if most_ns == 0:
+        return 0, 0.0
+    cells = model.cells
+    less_ns = min(most_ns, model.rules.ready_ns[a, b])
+    less_j = cells.idle_w[a] * less_ns * 1e-9
+    if cells.idle_w[a] > cells.idle_w[b]:
+        less_j += (cells.idle_w[a] - cells.idle_w[b]) * (most_ns - less_ns) * 1e-9
+    return less_ns, less_j
 
 
 @borrowing

@@ -82,7 +82,7 @@ def _trees(paths: OpenPaths, *, by_time: bool, budget: float) -> tuple[Trees | N
         way=np.empty((n, 2), dtype=np.int64),
         step=np.empty(n),
         least_used=_least_used(paths.model, by_time=by_time),
-        price=pause_price(paths.model, *first),
+        price=pause_price(paths.model, *first, int(paths.model.cells.hidden_ns.max(initial=0))),
         least=least_costs(paths.model, busy_costs(paths.model, *first), *first),
         nanosecond=paths.model.rules.rounding_ns * nanosecond(paths.model, *first),
     )

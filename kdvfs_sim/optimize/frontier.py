@@ -81,7 +81,8 @@ class Frontier:
 
     def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
         """The outcomes next to a time: the last one within it, the first one beyond."""
-        within = [o for o in self.outcomes if o.time_ns <= time_ns * (1 + ROUNDING)]
+        # twice: a least time has been rounded down once, and (1 - r)(1 + r) is less than 1
+        within = [o for o in self.outcomes if o.time_ns <= time_ns * (1 + 2 * ROUNDING)]
         left = max(within, key=lambda o: (o.time_ns, -o.energy_j), default=None)
         beyond = [o for o in self.outcomes if left is None or o.time_ns > left.time_ns]
         return left, min(beyond, key=lambda o: (o.time_ns, o.energy_j), default=None)

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
@@ -141,6 +142,8 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
         return replace(answer, status="infeasible", message=message)
     value = _value(problem.objective, answer)
+    if not problem.chain.additive and _draws_less_than_idle(problem.costs):
+        bound = -np.inf
     if value < bound * (1 - CLOSED):
         raise InvariantError(
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
@@ -158,7 +161,17 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     if not problem.chain.additive:
         status = "not exact"
         notes.append(problem.chain.reason)
-    return replace(answer, status=status, message="; ".join(notes), lower_bound=bound)
+    return replace(
+        answer,
+        status=status,
+        message="; ".join(notes),
+        lower_bound=bound if np.isfinite(bound) else None,
+    )
+
+
+def _draws_less_than_idle(costs: CostTable) -> bool:
+    """Then an operation of another stream can lower what a launch beside it draws: nothing bounds that."""
+    return bool((costs.request_power_w < costs.idle_power_w).any())
 
 
 def _judged(problem: Problem, method: Method) -> list[Judged]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kdvfs_sim.core.compiled import borrowing, compiled
 from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
-from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, hidden
 from kdvfs_sim.optimize.landings import BLOCK, STAY, Plan, Table, at_once, follow, least_of, lookahead
 
 STATES = 2_000_000  # clocks times clocks times launches that are swept at a time, about 10 ms
@@ -174,7 +174,7 @@ def prepare(model: Model, energy_weight: float, time_weight: float, value: Float
     run = np.empty((0, 0))
     n_ahead = n_levels = 0
     if rules.drains:
-        price = pause_price(model, energy_weight, time_weight)
+        price = pause_price(model, energy_weight, time_weight, 0)
         for a in range(n_clocks):
             cheapest[a] = price[a].min()
     else:
@@ -249,8 +249,9 @@ def least_costs(model: Model, busy: Floats, energy_weight: float, time_weight: f
 
 
 @compiled
-def pause_price(model: Model, energy_weight: float, time_weight: float) -> Floats:
-    """(C, C): weighted cost of a drained change, without the relaunch; infinite where there is none."""
+def pause_price(model: Model, energy_weight: float, time_weight: float, hidden_ns: int) -> Floats:
+    """(C, C): weighted cost of a drained change of which ``hidden_ns`` pass in a pause, without the relaunch;
+    infinite where there is none."""
     cells, rules = model.cells, model.rules
     n_clocks = len(cells.idle_w)
     price = np.full((n_clocks, n_clocks), np.inf)
@@ -263,13 +264,15 @@ def pause_price(model: Model, energy_weight: float, time_weight: float) -> Float
             if pause_ns > old_ns:
                 idle_j += cells.idle_w[b] * (pause_ns - old_ns) * 1e-9
             if a != b and rules.requestable[b] and np.isfinite(idle_j):
-                price[a, b] = energy_weight * (idle_j + rules.extra_j[a, b]) + time_weight * pause_ns
+                less_ns, less_j = hidden(model, hidden_ns, a, b)
+                price[a, b] = energy_weight * (idle_j - less_j + rules.extra_j[a, b])
+                price[a, b] += time_weight * (pause_ns - less_ns)
     return price
 
 
 @borrowing
 def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
-    relaunch_ns = model.rules.relaunch_ns[i]
+    relaunch_ns, hidden_ns = model.rules.relaunch_ns[i], model.cells.hidden_ns[i]
     n_clocks = len(table.staying)
     ahead, costs = table.staying, table.costs  # ahead: once the change has been made
     if relaunch_ns > 0:
@@ -277,10 +280,13 @@ def _drain(model: Model, table: Table, plan: Plan, i: int) -> None:
             ahead[b] += relaunch_cost(model, table.energy_weight, table.time_weight, i, b)
     front = least_of(ahead, n_clocks)
     for a in range(n_clocks):
-        if not front + table.cheapest[a] < table.value[i, a]:
+        if hidden_ns == 0 and not front + table.cheapest[a] < table.value[i, a]:
             continue
         for b in range(n_clocks):
             costs[b] = ahead[b] + table.price[a, b]
+            if hidden_ns > 0 and costs[b] < np.inf:
+                less_ns, less_j = hidden(model, hidden_ns, a, b)
+                costs[b] -= table.energy_weight * less_j + table.time_weight * less_ns
         least = least_of(costs, n_clocks)
         if least < table.value[i, a]:
             table.value[i, a] = least

@@ -34,6 +34,11 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
     min_lag[0] = 0
+    # What the host's launch adds to the pause before an operation is on its way while a change is made.
+    launched = program.launch[ops] >= 0
+    added = lag if not reason else np.append(0, floor[:-1]) if floor is not None else np.zeros_like(lag)
+    hidden = np.where(launched, np.minimum(program.launch_lag_ns[ops], added), 0)
+    hidden[0] = 0
     passes = program.passes[ops]
     return Chain(
         kind=program.kind[ops],
@@ -43,6 +48,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         floor_ns=floor,
         least_time_ns=_least_time_ns(program, costs) if reason and costs is not None else 0,
         overlaps=overlaps,
+        hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
         reason=reason,
         passes=passes if (passes >= 0).any() else None,

@@ -155,7 +155,8 @@ def _lead(problem: Problem, rows: list[int]) -> Requests | None:
     requests, free_ns = [], 0
     for launch, old, new in changes:
         at = start[launch] - int(switching.switching_ns[old, new])
-        if at < free_ns:
+        # decided at the start of a launch with nothing in flight, and no call running
+        if not any(free_ns <= then <= at for then in start):
             return None
         free_ns = at + int(max(switching.switching_ns[old, new], switching.host_call_ns[old, new]))
         anchor = max(i for i in range(len(chain)) if start[i] <= at)

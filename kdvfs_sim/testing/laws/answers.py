@@ -21,6 +21,12 @@ from kdvfs_sim.testing.strategies.traces import single_stream, traces
 EXACT: Final = 1e-9  # relative: sums in another order
 CLAIMED: Final = 1e-8  # relative: what "optimal" may leave open, and the rounding of two answers
 
+
+def at_most(value: float, limit: float, tolerance: float) -> bool:
+    """Up to a relative tolerance, whatever the signs: what overlaps may draw less than nothing."""
+    return value <= limit + tolerance * abs(limit)
+
+
 small = problems(minimize=("energy", "energy", "time", "edp", "ed2p"), granularities=("launch", "kind"))
 # where launches wait for a host or for other streams the same must hold, and nothing adds up
 entangled = problems(recordings=single_stream(max_ops=5) | traces(max_ops=5))

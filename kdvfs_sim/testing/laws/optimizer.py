@@ -26,6 +26,7 @@ from kdvfs_sim.testing.laws.answers import (
     EXACT,
     altered,
     anything,
+    at_most,
     claimed,
     found,
     measured,
@@ -137,7 +138,7 @@ def budget_is_kept_after_replay(optimizer: Optimizer, problem: Problem) -> None:
         )
     if objective.max_energy_j is not None:
         require(
-            real.energy_j is not None and real.energy_j <= objective.max_energy_j * (1 + EXACT),
+            real.energy_j is not None and at_most(real.energy_j, objective.max_energy_j, EXACT),
             f"{real.energy_j} J; at most {objective.max_energy_j:.12g} J is allowed, and the optimizer said "
             f"{solution.metrics.energy_j} J",
         )
@@ -169,7 +170,7 @@ def never_worse_than_a_baseline(optimizer: Optimizer, problem: Problem) -> None:
     for name, baseline in baselines.items():
         least = value(problem, baseline.metrics)
         require(
-            own <= least * (1 + EXACT),
+            at_most(own, least, EXACT),
             f"{'no answer' if np.isinf(own) else f'{own:.9g}'} where {name} gives {least:.9g}: "
             f"{baseline.message}",
         )
@@ -187,9 +188,9 @@ def lower_bound_is_true(optimizer: Optimizer, problem: Problem) -> None:
     bound = solution.lower_bound
     assert bound is not None
     own = value(problem, solution.metrics)
-    require(bound <= own * (1 + EXACT), f"the bound is {bound:.12g}, the answer itself {own:.12g}")
+    require(at_most(bound, own, EXACT), f"the bound is {bound:.12g}, the answer itself {own:.12g}")
     best, plan = best_by_trying_all(problem)
-    require(bound <= best * (1 + EXACT), f"the bound is {bound:.12g}; {words(plan)} gives {best:.12g}")
+    require(at_most(bound, best, EXACT), f"the bound is {bound:.12g}; {words(plan)} gives {best:.12g}")
 
 
 @law("optimizer", lambda _: small)
@@ -197,7 +198,7 @@ def optimal_where_it_says_so(optimizer: Optimizer, problem: Problem) -> None:
     """No plan of the decision space is better than an answer whose status is ``optimal``."""
     own = claimed(optimizer, problem)
     best, plan = best_by_trying_all(problem)
-    require(own <= best * (1 + CLAIMED), f"{own:.12g} is called optimal; {words(plan)} gives {best:.12g}")
+    require(at_most(own, best, CLAIMED), f"{own:.12g} is called optimal; {words(plan)} gives {best:.12g}")
 
 
 # -- manners -------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from kdvfs_sim.testing.law import assume, law, require
 from kdvfs_sim.testing.laws.answers import (
     CLAIMED,
     altered,
+    at_most,
     claimed,
     found,
     measured,
@@ -54,7 +55,7 @@ def more_slack_is_never_worse(optimizer: Optimizer, case: tuple[Problem, float])
     loose, strict = claimed(optimizer, looser), solve(optimizer, problem)
     own = value(problem, found(strict).metrics)
     require(
-        loose <= own * (1 + CLAIMED),
+        at_most(loose, own, CLAIMED),
         f"{loose:.12g} is called optimal at {factor} times the budget of an answer of {own:.12g}",
     )
 
@@ -201,7 +202,7 @@ def two_traces_joined_are_no_worse(optimizer: Optimizer, case: tuple[Problem, An
     both = claimed(optimizer, joined)
     parts = value(first, measured(first, one)) + value(second, measured(second, two))
     require(
-        both <= parts * (1 + CLAIMED),
+        at_most(both, parts, CLAIMED),
         f"{both:.12g} is called optimal for both in a row; apart they take {parts:.12g}",
     )
 
@@ -225,7 +226,7 @@ def changes_that_cost_nothing_are_free(optimizer: Optimizer, problem: Problem) -
     free = altered(problem, switches=nothing, protocol=FREE)
     own, least = solve(optimizer, drained), found(solve(optimizer, free))
     a, b = value(problem, own.metrics), value(problem, least.metrics)
-    require(a <= b * (1 + CLAIMED), f"{a:.12g} under drain at no cost, {b:.12g} under free")
+    require(at_most(a, b, CLAIMED), f"{a:.12g} under drain at no cost, {b:.12g} under free")
 
 
 @law("optimizer", lambda _: problems(protocols=(DRAIN, FOLLOW), slacks=(0.1, 1.0, 0.0)))

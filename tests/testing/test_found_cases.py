@@ -1,0 +1,104 @@
+"""What very many examples of the laws have found, in the shortest form that broke one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kdvfs_sim.core.problem import Problem
+from kdvfs_sim.core.switching import DRAIN, LOOKAHEAD
+from kdvfs_sim.optimize.solve import ExactOptimizer
+from kdvfs_sim.testing.law import Law
+from kdvfs_sim.testing.laws.optimizer import lower_bound_is_true, never_worse_than_a_baseline
+from kdvfs_sim.testing.laws.optimizer_pairs import changes_that_cost_nothing_are_free
+from kdvfs_sim.testing.notation import costs, problem, switching, trace
+
+THREE = ["auto", "sm=300,mem=auto", "sm=600,mem=auto"]
+
+
+def calls_that_outlast_the_switching() -> Problem:
+    """A change is decided at the start of a launch with no call running: one in the gap after it is not."""
+    return problem(
+        trace((0, 0, 1000), (0, 1000, 0), (0, 1100, 1000), n_kinds=2),
+        costs(
+            THREE,
+            time=[[2.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
+            power_w=[[100.0, 100.0, 100.0], [100.0, 100.0, 100.0]],
+            idle_w=[0.0, 10.0, 10.0],
+        ),
+        switching(
+            call_ns=[[0, 20, 20], [20, 0, 20], [20, 20, 0]],
+            lands_ns=[[0, 1, 1], [1, 0, 1], [1, 1, 0]],
+        ),
+        protocol=LOOKAHEAD,
+        max_time_s=2.1e-06,
+    )
+
+
+def a_change_made_while_the_launch_is_on_its_way() -> Problem:
+    """The host launches at 1 ns what starts at 3 ns: a drained change in between takes no time of its own."""
+    launches = [(0, 0, 0, "launch"), (0, 0, 0, "launch"), (0, 1, 0, "launch"), (0, 1, 0, "launch")]
+    return problem(
+        trace(
+            (0, 0, 0, 0, 0, 0),
+            (0, 0, 0, 0, 0, 1),
+            (0, 3, 0, 0, 0, 2),
+            (0, 3, 0, 0, 0, 3),
+            host=launches,
+            n_kinds=3,
+        ),
+        costs(
+            ["auto", "sm=300,mem=auto"],
+            time=[[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]],
+            power_w=[[100.0, 100.0], [100.0, 100.0], [100.0, 100.0]],
+            idle_w=[50.0, 10.0],
+        ),
+        switching(call_ns=[[0, 0], [0, 0]], lands_ns=[[0, 1], [1, 0]]),
+        protocol=DRAIN,
+        boundary="one-shot",
+        max_time_s=3e-09,
+    )
+
+
+def an_overlap_that_draws_less_than_nothing() -> Problem:
+    """Two kernels of 1 W each on a GPU that draws 10 W idle."""
+    return problem(
+        trace((0, 0, 0), (0, 0, 1), (0, 0, 1, 1), (0, 1, 0), n_kinds=3),
+        costs(["auto"], time=[[1.0], [1.0], [1.0]], power_w=[[1.0], [100.0], [100.0]], idle_w=[10.0]),
+        stream=(0, 0),
+        max_time_s=1e-09,
+    )
+
+
+def a_least_time_that_was_rounded_down() -> Problem:
+    """The first outcome takes exactly the least time, which is proven only up to rounding."""
+    return problem(
+        trace((0, 0, 1000), (0, 1000, 300), (0, 1307, 300), (0, 1614, 50), n_kinds=2),
+        costs(
+            ["auto", "sm=900,mem=auto", "sm=1200,mem=auto"],
+            time=[[1.0, 1.6667, 1.25], [1.0, 1.0, 1.0]],
+            power_w=[[350.0, 136.4, 222.8], [350.0, 136.4, 222.8]],
+            idle_w=[50.0, 50.0, 50.0],
+        ),
+        protocol=DRAIN,
+        max_time_s=1.8304000000000003e-06,
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "law"),
+    [
+        (calls_that_outlast_the_switching, lower_bound_is_true),
+        (a_change_made_while_the_launch_is_on_its_way, lower_bound_is_true),
+        (a_least_time_that_was_rounded_down, changes_that_cost_nothing_are_free),
+        (an_overlap_that_draws_less_than_nothing, never_worse_than_a_baseline),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_it_holds_now(case: Callable[[], Problem], law: Law) -> None:
+    law(ExactOptimizer(), case())
+
+
+def test_no_bound_is_stated_where_nothing_bounds() -> None:
+    assert ExactOptimizer().solve(an_overlap_that_draws_less_than_nothing(), seed=0).lower_bound is None
