@@ -20,6 +20,8 @@ class Chain:
     the previous operation's end and this one's start at recorded clocks (0 for the first).
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
+    ``least_time_ns`` (0: nothing known): no run of all streams ends earlier, at whatever clocks.
+    ``overlaps``: operations of the stream run at once, so that sums over the chain bound nothing.
     ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
     its way, and so takes no time of its own.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
@@ -32,6 +34,8 @@ class Chain:
     lag_ns: npt.NDArray[np.int64]
     min_lag_ns: npt.NDArray[np.int64]
     floor_ns: npt.NDArray[np.int64] | None = None
+    least_time_ns: int = 0
+    overlaps: bool = False
     hidden_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True
     reason: str = ""

@@ -116,6 +116,18 @@ def cells_of(
     )
 
 
+def host_bound(cells: Cells, chain: Chain) -> Cells:
+    """The cells as they are if the host launches when it did: a longer launch eats up the gap after it.
+
+    What one launch delays, the gap after the next may make up for: that is left to who replays it.
+    """
+    lag_ns = np.append(chain.lag_ns[1:], 0).astype(np.int64)
+    least_ns = np.append(chain.min_lag_ns[1:], 0).astype(np.int64)
+    waits = lag_ns > least_ns
+    floor_ns = np.where(waits, cells.duration_ns + lag_ns, 0)
+    return cells._replace(gap_ns=least_ns, floor_ns=floor_ns)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Groups:
     """Costs of groups of launches that share one choice: arrays of shape (n_groups, n_clocks).
@@ -193,3 +205,27 @@ def group_launches(chain: Chain, granularity: Granularity) -> Ints:
 def _number(labels: npt.NDArray[np.generic]) -> Ints:
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first)).astype(np.int64)[inverse]
+
+
+ROUNDED_NS = 16  # of a launch's time, by changes of clocks and of what runs beside it
+
+
+def least_cost(chain: Chain, costs: CostTable) -> tuple[float, float]:
+    """Time in s and energy in J that no schedule comes below, whatever else runs; 0 where nothing is known.
+
+    The device idles at its least for the least time there is, and every launch adds what it adds at the
+    clocks where that is least. Kernels that overlap share the idle floor, run at a common row and were
+    recorded at another, so durations are compared with the longest. Holds where no kernel draws less than
+    the idle device.
+    """
+    time_s = chain.least_time_ns * 1e-9
+    added_j = (costs.power_w - costs.idle_power_w) * costs.duration_ns
+    known = np.isfinite(added_j)
+    if not np.isfinite(costs.idle_power_w).all() or (added_j[known] < 0).any():
+        return time_s, 0.0
+    longest_ns = np.where(known, costs.duration_ns, 0.0).max(axis=1)
+    least_j = np.where(known, added_j, np.inf).min(axis=1)
+    added_w = np.zeros(costs.n_kinds)
+    np.divide(least_j, longest_ns, out=added_w, where=longest_ns > 0)
+    busy_s = np.maximum(chain.duration_ns - ROUNDED_NS, 0) * 1e-9
+    return time_s, float(costs.idle_power_w.min() * time_s + (added_w[chain.kind] * busy_s).sum())

@@ -16,8 +16,9 @@ import numpy as np
 from kdvfs_sim.core.errors import InputError, NotApplicableError
 from kdvfs_sim.core.problem import Candidate, Metrics, Problem, Solution
 from kdvfs_sim.core.protocols import Search
-from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import group_launches
+from kdvfs_sim.optimize.assignment import as_schedule
 from kdvfs_sim.optimize.baselines import locks, static_lock, static_mix
 
 HISTORY: Final = 40  # accepted values that a proposal is compared with, oldest first
@@ -126,36 +127,7 @@ class LocalSearch:
     # -- plans as schedules
 
     def _schedule(self, rows: Rows) -> Schedule:
-        problem, chain = self.problem, self.problem.chain
-        wanted = np.array(rows)[self._group].tolist()
-        before = problem.start if problem.boundary == "one-shot" else None
-        changes = [i for i, row in enumerate(wanted) if row != (wanted[i - 1] if i else before)]
-        lead = self._lead(wanted, changes) if problem.protocol.anticipates else [(i, 0) for i in changes]
-        requests = tuple(
-            ClockRequest(
-                clocks=problem.costs.clocks[wanted[at]],
-                launch=launch,
-                offset_ns=offset,
-                stream=chain.stream,
-                device=chain.device,
-            )
-            for at, (launch, offset) in zip(changes, lead, strict=True)
-        )
-        return Schedule(requests=requests, protocol=problem.protocol.name, boundary=problem.boundary)
-
-    def _lead(self, wanted: list[int], changes: list[int]) -> list[tuple[int, int]]:
-        """Anchor and offset of each request, early enough to land on its boundary if times were to add."""
-        chain, costs, switching = self.problem.chain, self.problem.costs, self.problem.switching.switching_ns
-        duration = np.rint(chain.duration_ns * costs.ratio[chain.kind, wanted]).astype(np.int64)
-        start = np.concatenate([[0], np.cumsum(duration[:-1] + chain.lag_ns[1:])])
-        found, earliest = [], 0
-        for at in changes:
-            latency = int(switching[wanted[at - 1], wanted[at]]) if at else 0
-            when = max(int(start[at]) - latency, earliest)
-            launch = int(np.searchsorted(start, when, side="right")) - 1
-            found.append((launch, when - int(start[launch])))
-            earliest = when
-        return found
+        return as_schedule(self.problem, np.array(rows)[self._group])
 
     def _penalized(self, metrics: Metrics | None) -> float:
         if metrics is None or metrics.energy_j is None:

@@ -16,10 +16,22 @@ from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.optimize.additive import Bools, Cells, Floats, Groups, Ints, cells_of, fold, group_launches
+from kdvfs_sim.optimize.additive import (
+    Bools,
+    Cells,
+    Floats,
+    Groups,
+    Ints,
+    cells_of,
+    fold,
+    group_launches,
+    host_bound,
+    least_cost,
+)
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
 from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
+from kdvfs_sim.optimize.replayed import improve, may_descend
 from kdvfs_sim.optimize.target import Outcome, Target
 
 GAP = 1e-4  # relative: how far from its bound an answer may stay
@@ -83,13 +95,24 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
         method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
+    if not problem.chain.additive:
+        least = objective.value(*least_cost(problem.chain, problem.costs))
+        bounds = (method.bound, method.mixed_bound) if not problem.chain.overlaps else (least, least)
+        method.bound, method.mixed_bound = (max(bound, least) for bound in bounds)
     found = _judged(problem, method)
+    n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
+    if may_descend(problem) and _open(objective, answer, method.bound, gap):
+        group = group_launches(problem.chain, problem.granularity)
+        better, n_replayed = improve(problem, group, _free_choices(problem, group), [*found, *singles])
+        found += better
+        n_evaluations += n_replayed
+        answer = _better(objective, answer, best_of(objective, better))
     if may_mix:
         answer = _better(objective, answer, best_mix(objective, singles))
-        if answer.metrics is None or _value(objective, answer) > _bound(method, answer) * (1 + gap):
+        if _open(objective, answer, _bound(method, answer), gap):
             answer = _better(objective, answer, best_mix(objective, singles + found))
-    answer = replace(answer, n_evaluations=len(singles) + len(found), seed=seed)
+    answer = replace(answer, n_evaluations=n_evaluations, seed=seed)
     bound = _bound(method, answer)
     if problem.aggregation == "local" and best_static.metrics is not None:
         # A lock need not keep the time rule launch by launch. What is stated then holds for locks as well:
@@ -132,7 +155,9 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     notes = [answer.message] if len(schedules) > 1 else []
     if all(schedule.is_static for schedule in schedules):
         kind = "static" if answer.alternate is None else "static-mix"
-        notes = [f"switching does not pay; {kind}: {answer.message}"]
+        closed = value <= bound * (1 + GAP)
+        pays = "switching does not pay" if closed else "no switching was found that pays"
+        notes = [f"{pays}; {kind}: {answer.message}"]
     if not problem.chain.additive:
         status = "not exact"
         notes.append(problem.chain.reason)
@@ -194,6 +219,11 @@ def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     return b if _value(objective, b) < _value(objective, a) else a
 
 
+def _open(objective: Objective, answer: Solution, bound: float, gap: float) -> bool:
+    """Is the answer farther from its bound than asked for?"""
+    return answer.metrics is None or _value(objective, answer) > bound * (1 + gap)
+
+
 def _value(objective: Objective, solution: Solution) -> float:
     metrics = solution.metrics
     assert metrics is not None
@@ -226,6 +256,18 @@ def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bo
 # -- free switching ------------------------------------------------------------------------------------
 
 
+def _free_choices(problem: Problem, group: Ints) -> Bools:
+    """What each group may run at, (n_groups, n_rows): one rule for bound, model and descent.
+
+    Under ``local`` a group's time includes its gaps, at the least that they are.
+    """
+    rows = np.arange(problem.costs.n_clocks)
+    groups = fold(cells_of(problem.chain, problem.costs, rows, at_least=True), group)
+    if problem.aggregation == "local":
+        groups = groups.only(_locally_allowed(problem, groups.time_ns, rows))
+    return groups.allowed
+
+
 class _Free:
     """Changes that cost nothing: the knapsack."""
 
@@ -245,10 +287,10 @@ class _Free:
 
     def _folded(self, *, at_least: bool) -> Groups:
         problem = self._problem
-        groups = fold(cells_of(problem.chain, problem.costs, self._rows, at_least=at_least), self._group)
-        if problem.aggregation == "local":
-            groups = groups.only(_locally_allowed(problem, groups.time_ns, self._rows))
-        return groups
+        cells = cells_of(problem.chain, problem.costs, self._rows, at_least=at_least)
+        if not at_least and problem.chain.floor_ns is not None:
+            cells = host_bound(cells, problem.chain)
+        return fold(cells, self._group).only(_free_choices(problem, self._group))
 
     def outcomes(self, target: Target) -> list[Outcome]:
         if target != self._target:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Int64s, Program
 
@@ -26,6 +29,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
     ops = program.ops_of_stream[program.stream_index(*stream)]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
     reason, floor = _why_not_additive(program, costs, lag)
+    overlaps = bool((lag < 0).any())
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
@@ -42,6 +46,8 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         lag_ns=lag,
         min_lag_ns=min_lag if reason else lag,
         floor_ns=floor,
+        least_time_ns=_least_time_ns(program, costs) if reason and costs is not None else 0,
+        overlaps=overlaps,
         hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
         reason=reason,
@@ -94,3 +100,29 @@ def _why_not_additive(
             )
     earliest, latest = starts
     return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0) if reason else None
+
+
+def _least_time_ns(program: Program, costs: CostTable) -> int:
+    """No run ends earlier: what waits for kernels may get shorter, what the host takes does not.
+
+    Starts are sums and maxima of durations and lags, so nothing starts earlier than with all durations at
+    their least. Kernels that overlap run at a common row, whichever, and were recorded at another: the least
+    is the shortest duration over the longest. Every clock change and every start or end beside it rounds what
+    is left of a launch; on any path there are fewer than 4 of them for each operation.
+    """
+    duration_ns = costs.duration_ns
+    known = np.isfinite(duration_ns)
+    shortest = np.where(known, duration_ns, np.inf).min(axis=1)
+    longest = np.where(known, duration_ns, 0.0).max(axis=1)
+    least = np.ones(costs.n_kinds)
+    np.divide(shortest, longest, out=least, where=longest > 0)
+    factor: npt.NDArray[np.float64] = least[program.kind]
+    overlap = np.where(program.overlap_ns < 0, -1, np.floor(program.overlap_ns * factor))
+    scaled = replace(
+        program,
+        duration_ns=np.floor(program.duration_ns * factor).astype(np.int64),
+        overlap_ns=overlap.astype(np.int64),
+    )
+    rounding_ns = 4 * program.n_ops * math.ceil(1 / float(least.min(initial=1.0)))
+    end_ns = int(replay(scaled).timeline.end_ns.max(initial=0))
+    return max(0, end_ns - rounding_ns)

@@ -16,6 +16,7 @@ from kdvfs_sim.study.sentence import closing_sentence
 WITHIN_GAP: Final = "within the gap"
 NO_BOUND: Final = "-"
 FAR_OFF_PCT: Final = 50.0  # of the answer: a bound so far below it is noise
+CLOSED_PCT: Final = 0.01  # of the gap: what is searched to
 STATUS_WIDTH: Final = 31  # the table is then about 130 wide; --json has all
 
 
@@ -100,7 +101,9 @@ def same_as(row: PolicyRow, rows: Sequence[PolicyRow]) -> str:
     for other in rows:
         alike = other.protocol == row.protocol and other.name in ("static", "static-mix")
         if alike and _answer(row) and _answer(other) == _answer(row):
-            return f"switching does not pay, as {other.name}"
+            closed = row.gap_pct is not None and row.gap_pct <= CLOSED_PCT
+            pays = "switching does not pay" if closed else "none found that pays"
+            return f"{pays}, as {other.name}"
     return ""
 
 

@@ -1,0 +1,141 @@
+"""Where times do not simply add: answers found on replays, and bounds that hold all the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.problem import Objective, Problem, Solution
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import FREE, Boundary
+from kdvfs_sim.optimize.baselines import locked
+from kdvfs_sim.optimize.solve import CLOSED, solve
+from kdvfs_sim.study.plans import Budget
+from kdvfs_sim.study.scene import build_scene
+from kdvfs_sim.testing.notation import costs, problem, trace
+from kdvfs_sim.trace.readers import read_trace
+from tests.optimize.problems import BOUNDARIES, static
+
+ROOT = Path(__file__).parents[2]
+CLOCKS = ["auto", "sm=300,mem=auto", "sm=600,mem=auto", "sm=900,mem=auto"]
+TABLE = costs(
+    CLOCKS,
+    time=[[1.0, 1.1, 1.02, 1.0], [1.0, 3.0, 1.6, 1.25], [1.0, 1.7, 1.3, 1.1]],
+    power_w=[[400.0, 150.0, 180.0, 260.0], [500.0, 240.0, 320.0, 410.0], [300.0, 140.0, 200.0, 240.0]],
+    idle_w=[80.0, 50.0, 60.0, 70.0],
+)
+
+
+def host_bound(
+    seed: int, *, n: int = 5, n_streams: int = 1, slack: float = 0.01, boundary: Boundary = "periodic"
+) -> Problem:
+    """Launches that the host hands out now faster, now slower than they run, and sometimes awaits."""
+    random = np.random.default_rng(seed)
+    ops, host = [], []
+    now, last, ends = -50, 0, [0] * n_streams
+    for i in range(n):
+        stream = i % n_streams
+        duration = int(random.integers(200, 2000))
+        start = last = max(ends[stream], now + 50, last)
+        ops.append((int(random.integers(0, 3)), start, duration, stream, 0, len(host)))
+        host.append((1, now, 20, "launch"))
+        ends[stream] = start + duration
+        now += 20 + int(random.choice([30, 400, 3000]))
+        if random.random() < 0.2:
+            host.append((1, now, max(0, max(ends) + 10 - now) + 5, "sync", i))
+            now = sum(host[-1][1:3])
+    made = problem(
+        trace(*ops, host=host, n_kinds=3),
+        TABLE,
+        protocol=FREE,
+        boundary=boundary,
+        stream=(0, 0),
+        start=0,
+    )
+    auto = made.evaluate(static(made, 0))
+    return replace(made, objective=replace(made.objective, max_time_s=(1 + slack) * auto.time_s))
+
+
+def joules(solution: Solution) -> float:
+    assert solution.metrics is not None
+    assert solution.metrics.energy_j is not None
+    return solution.metrics.energy_j
+
+
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("descent", ROOT / "docs" / "how-to" / "descent.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def descended(made: Problem) -> float:
+    return joules(example().Descent().solve(made, seed=0))
+
+
+@pytest.mark.parametrize("n_streams", [1, 2])
+@pytest.mark.parametrize("seed", range(12))
+def test_no_worse_than_descent_and_no_better_than_trying_all(seed: int, n_streams: int) -> None:
+    made = host_bound(seed, n_streams=n_streams)
+    answer = solve(made, seed=0)
+    assert answer.lower_bound is not None
+    assert joules(answer) <= descended(made) * (1 + CLOSED)
+    assert answer == solve(made, seed=0)
+    chain, clocks, limit_s = made.chain, made.costs.clocks, made.objective.max_time_s
+    assert limit_s is not None
+    for rows in itertools.product(range(len(clocks)), repeat=len(chain)):
+        metrics = made.evaluate(Schedule.from_assignment([clocks[row] for row in rows], stream=chain.stream))
+        assert metrics.energy_j is not None
+        if metrics.time_s <= limit_s:
+            assert metrics.energy_j >= answer.lower_bound * (1 - CLOSED)
+
+
+@pytest.mark.parametrize("granularity", ["kind", "segment", "launch"])
+@pytest.mark.parametrize("aggregation", ["global", "local"])
+def test_a_policy_keeps_its_rule(granularity, aggregation) -> None:  # type: ignore[no-untyped-def]
+    """The answer would lie below its bound otherwise, which is an error."""
+    for seed, boundary in itertools.product(range(4), BOUNDARIES):
+        made = host_bound(seed, n=9, boundary=boundary, slack=0.1)
+        answer = solve(replace(made, granularity=granularity, aggregation=aggregation), seed=0)
+        assert answer.metrics is None or joules(answer) >= (answer.lower_bound or 0.0)
+
+
+def test_kernels_that_overlap_on_a_stream_do_not_add(shared: Path) -> None:
+    """A simulator's trace whose stream holds operations at once: sums over it lay above the answers."""
+    made = posed(shared / "traces" / "triosim__vgg13_train_h100.json")
+    answer = solve(made, seed=0)
+    assert made.chain.overlaps
+    assert answer.status == "not exact"
+    assert answer.lower_bound is not None
+    assert 0 < answer.lower_bound <= joules(answer)
+
+
+def test_the_host_takes_its_time_at_any_clocks(shared: Path) -> None:
+    """Two streams busy 0.5 % of 13 s: what idling costs for as long bounds the energy to within 1 %."""
+    answer = solve(posed(shared / "traces" / "hta__alexnet_a100_two_streams.json.gz"), seed=0)
+    assert answer.lower_bound is not None
+    assert 0.99 * joules(answer) <= answer.lower_bound <= joules(answer)
+
+
+def test_a_recording_that_the_host_binds(shared: Path) -> None:
+    """A forward pass busy 8 % of the time: kernels slow down in gaps, and the last ones must not."""
+    made = posed(shared / "traces" / "tracelens__bert_h100.json.gz")
+    assert joules(solve(made, seed=0)) <= descended(made) * (1 + CLOSED)
+
+
+def posed(path: Path) -> Problem:
+    """Free switching at 1 % of slack on the recording's own GPU."""
+    if not path.exists():
+        pytest.skip(f"{path.name} is other people's data and not here")
+    scene = build_scene(read_trace(str(path)))
+    auto = scene.judge(FREE)(locked(scene.problem(Objective(), FREE), AUTO_CLOCKS))
+    return scene.problem(Budget(slack_pct=1.0).objective("energy", auto), FREE)
