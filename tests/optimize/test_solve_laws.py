@@ -10,12 +10,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from kdvfs_sim.core.chain import Chain
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InvariantError
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FREE, LOOKAHEAD, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize import solve as room
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, GAP, solve
@@ -202,6 +203,23 @@ def test_no_answer_lies_below_its_bound(problem: Problem, granularity, aggregati
     answer = solve(replace(problem, objective=objective), seed=0)
     if answer.metrics is not None and answer.metrics.energy_j is not None:
         assert bound(answer) <= objective.value(answer.metrics.time_s, answer.metrics.energy_j)
+
+
+def test_an_energy_budget_that_is_met_exactly_is_met() -> None:
+    """AUTO's own energy as the budget: its sum in another order may come out a digit above."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        posed = random_problem(1, protocol=FOLLOW, boundary="one-shot", max_launches=1, max_clocks=1)
+        duration_ns = rng.integers(1, 2000, size=5)
+        zeros = np.zeros(5, dtype=np.int64)
+        chain = Chain(kind=zeros.astype(np.int32), duration_ns=duration_ns, lag_ns=zeros, min_lag_ns=zeros)
+        posed = judged_slowly(replace(posed, chain=chain))
+        auto = posed.evaluate(static(posed, 0))
+        assert auto.energy_j is not None
+        objective = Objective(minimize="time", max_energy_j=auto.energy_j)
+        answer = solve(replace(posed, objective=objective), seed=0)
+        assert answer.metrics == auto
+        assert answer.lower_bound == pytest.approx(auto.time_s, rel=1e-9)
 
 
 def test_a_landing_where_the_old_clocks_are_barred() -> None:
