@@ -31,8 +31,7 @@ def close(paths: OpenPaths, target: Target, *, gap: float, enough: float) -> tup
     under the same target.
     """
     by_time = bool(np.isfinite(target.max_time_ns))
-    # sums of energy come out a little different in another order, and what just fits must not be lost
-    budget = target.max_time_ns if by_time else target.max_energy_j * (1 + ROUNDING)
+    budget = target.max_time_ns if by_time else target.max_energy_j
     trees, chosen = _trees(paths, by_time=by_time, budget=budget)
     if trees is None:
         return None, -np.inf

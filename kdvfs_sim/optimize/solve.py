@@ -181,6 +181,7 @@ def _judged(problem: Problem, method: Method) -> list[Judged]:
     broke it, and the method asked again.
     """
     first = target = Target.of(problem.objective)
+    first_j = first.max_energy_j if problem.objective.max_energy_j is None else problem.objective.max_energy_j
     found: list[Judged] = []
     for _ in range(N_REPAIRS):
         broken: Judged | None = None
@@ -201,11 +202,11 @@ def _judged(problem: Problem, method: Method) -> list[Judged]:
         if broken is None:
             break
         over_ns = max(0.0, broken.time_s * 1e9 - first.max_time_ns)
-        over_j = max(0.0, broken.energy_j - first.max_energy_j)
+        over_j = max(0.0, broken.energy_j - first_j)
         target = replace(
             target,
             max_time_ns=target.max_time_ns - 1.05 * over_ns,
-            max_energy_j=target.max_energy_j - 1.05 * over_j,
+            max_energy_j=min(target.max_energy_j, first_j) - 1.05 * over_j,
         )
     return found
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.problem import Minimize, Objective
+
+# Relative: sums of energy in another order differ by less. What just fits a budget in the judge's sum must
+# not be ruled out by another; what just breaks it the judge refuses.
+SUMS: Final = 1e-11
 
 
 class Outcome(NamedTuple):
@@ -34,7 +38,7 @@ class Target:
     @classmethod
     def of(cls, objective: Objective) -> Target:
         time_ns = np.inf if objective.max_time_s is None else float(whole_ns(objective.max_time_s))
-        energy_j = np.inf if objective.max_energy_j is None else objective.max_energy_j
+        energy_j = np.inf if objective.max_energy_j is None else objective.max_energy_j * (1 + SUMS)
         return cls(minimize=objective.minimize, max_time_ns=time_ns, max_energy_j=energy_j)
 
     @classmethod
