@@ -43,7 +43,7 @@ def solve_knapsack(groups: Groups, target: Target, *, gap: float = EXACT) -> Ans
     not enough."""
     if not groups.allowed.any(axis=1).all():
         return Answer(outcomes=(), bound=np.inf, frontier=Frontier())
-    root = explore(lambda a, b: weigh(groups, a, b), target, near=gap / 1000)
+    root = explore(lambda a, b: weigh(groups, a, b), target, near=gap / 10)
     found = [o for o in root.outcomes if target.allows(o)]
     bound = _branch(groups, target, root, found, gap)
     outcomes = tuple(sorted(found, key=lambda o: target.value(*o[:2])))
@@ -70,7 +70,7 @@ def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]
             proven = min(proven, bound)
             continue
         for k, half in enumerate(halves):
-            inside = explore(lambda a, b, half=half: weigh(half, a, b), target, near=gap / 1000)
+            inside = explore(lambda a, b, half=half: weigh(half, a, b), target, near=gap / 10)
             found.extend(o for o in inside.outcomes if target.allows(o))
             heapq.heappush(nodes, (max(bound, inside.bound(target)), 2 * n + k + 1, half, inside))
     return min(proven, *(node[0] for node in nodes), np.inf)
