@@ -1,5 +1,6 @@
 """Make the shipped files again from the folder of published numbers (seconds; one thread, so that sums
-come out the same to the last bit):
+come out the same to the last bit on one machine; on another, flat minima moved the time of the least energy
+by 0.2 points):
 
 OMP_NUM_THREADS=1 python -m kdvfs_sim.gpu.gpt3xl_3080ti.generate ../shared/paper_gpt3xl_3080ti [OUT]
 """
