@@ -25,12 +25,12 @@ from kdvfs_sim.optimize.closing import close
 from kdvfs_sim.optimize.descent import descend, objective, weighed
 from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
-from kdvfs_sim.optimize.knapsack import solve_knapsack
-from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
+from kdvfs_sim.optimize.knapsack import solve_knapsack, weigh
+from kdvfs_sim.optimize.paths import CONVERGED, ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.splice import splice
 from kdvfs_sim.optimize.target import Outcome, Target
 
-COARSE = 24  # clocks, and
+COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
 NEAR = 1e-4  # relative: where that look takes the multiplier to be found
 OFF = (-0.01, 0.01, -0.02, 0.02, -0.04, 0.04)  # relative: multipliers beside the best one
@@ -156,15 +156,20 @@ class Charged:
         """Do launches that share a choice lie apart?"""
         return bool(self._begins.sum() > self._group.max(initial=0) + 1)
 
-    def _paths(
-        self, rows: Ints, *, at_least: bool, n_launches: int | None = None
-    ) -> OpenPaths | ClosedPaths | LongPaths:
-        """The schedules of the first launches of the chain, of all unless said otherwise."""
-        problem, part = self._problem, slice(n_launches)
+    def _cells(self, rows: Ints, *, at_least: bool, n_launches: int | None = None) -> Cells:
+        """What the first launches of the chain cost, all unless said otherwise."""
+        problem = self._problem
         start = self._start if problem.boundary == "one-shot" else None
         cells = cells_of(problem.chain, problem.costs, rows, at_least=at_least, start=start)
         cells = self._restrict(cells, rows)
-        cells = cells.first(len(problem.chain) if n_launches is None else n_launches)
+        return cells.first(len(problem.chain) if n_launches is None else n_launches)
+
+    def _paths(
+        self, rows: Ints, *, at_least: bool, n_launches: int | None = None, near: float = CONVERGED
+    ) -> OpenPaths | ClosedPaths | LongPaths:
+        """The schedules of the first launches of the chain, of all unless said otherwise."""
+        problem, part = self._problem, slice(n_launches)
+        cells = self._cells(rows, at_least=at_least, n_launches=n_launches)
         begin = int(np.searchsorted(rows, self._start))
         build = partial(
             model_of,
@@ -175,7 +180,7 @@ class Charged:
             requestable=problem.costs.requestable[rows],
         )
         if problem.boundary == "periodic":
-            return ClosedPaths(model=build(cells, self._begins[part]))
+            return ClosedPaths(model=build(cells, self._begins[part]), near=near)
         if cells.allowed.size > LONG and not self._comes_back:
             longest = max(problem.switching.switching_ns.max(), problem.switching.host_call_ns.max())
             n_ahead = most_begun(cells, int(longest) + problem.protocol.trigger_ns)
@@ -186,12 +191,15 @@ class Charged:
         return OpenPaths(model=build(cells, self._begins[part]), start=begin)
 
     def _seeds(self, target: Target) -> tuple[Weights, ...]:
-        """The weights that matter with few clocks, or few launches: those of all are near."""
+        """The weights that matter with few clocks, or few launches: those of all are near.
+
+        And near to those are the weights that matter with free switching.
+        """
         n = len(self._problem.chain)
         step = max(1, len(self._rows) // COARSE)
         few = (np.arange(len(self._rows)) % step == step // 2) | (self._rows == self._start)
-        if (step == 1 and n <= 2 * SHORT) or not target.binds:
-            return ()
+        if (step == 1 and n <= 2 * SHORT) or not target.binds or target.max_energy_j < np.inf:
+            return ()  # of no use: soon found without, or asked for extremes first
         if n > 2 * SHORT:
             duration_ns = self._problem.chain.duration_ns
             share = float(duration_ns[:SHORT].sum() / duration_ns.sum())
@@ -199,9 +207,10 @@ class Charged:
                 target, max_time_ns=target.max_time_ns * share, max_energy_j=target.max_energy_j * share
             )
             n = SHORT
-        seeds: tuple[Weights, ...] = ()
+        free = fold(self._cells(self._rows, at_least=True, n_launches=n), self._group[:n])
+        seeds = explore(partial(weigh, free), target, near=NEAR).tightest(target)
         for rows in (self._rows[few], self._rows) if n == SHORT and step > 1 else (self._rows[few],):
-            paths = self._paths(rows, at_least=True, n_launches=n)
+            paths = self._paths(rows, at_least=True, n_launches=n, near=self._gap)
             seeds = explore(paths, target, near=NEAR, gap=self._gap, seeds=seeds).tightest(target)
         return seeds
 

@@ -151,7 +151,7 @@ def _bracket(
             met.sort(key=lambda one: one[1], reverse=met[0][0] > 0)
             (over_ns, log_weight), (other_ns, other) = met[0], met[min(1, len(met) - 1)]
             step = 1.5 * over_ns * (log_weight - other) / (other_ns - over_ns) if other_ns != over_ns else 0.5
-            outward = math.copysign(min(max(abs(step), 0.02), 1.0), over_ns)
+            outward = math.copysign(min(max(abs(step), 0.02), 0.5), over_ns)
             time_weights = [math.exp(log_weight + outward)]
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from kdvfs_sim.core.compiled import compiled, interruptible
-from kdvfs_sim.optimize.additive import Bools, Floats, Groups, Ints
+from kdvfs_sim.optimize.additive import Bools, Floats, Groups, Ints, least_of
 from kdvfs_sim.optimize.frontier import ROUNDING, Frontier, explore
 from kdvfs_sim.optimize.target import Outcome, Target
 
@@ -43,7 +44,7 @@ def solve_knapsack(groups: Groups, target: Target, *, gap: float = EXACT) -> Ans
     not enough."""
     if not groups.allowed.any(axis=1).all():
         return Answer(outcomes=(), bound=np.inf, frontier=Frontier())
-    root = explore(lambda a, b: weigh(groups, a, b), target, near=gap / 10)
+    root = explore(partial(weigh, groups), target, near=gap / 10)
     found = [o for o in root.outcomes if target.allows(o)]
     bound = _branch(groups, target, root, found, gap)
     outcomes = tuple(sorted(found, key=lambda o: target.value(*o[:2])))
@@ -65,12 +66,12 @@ def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]
         outcome, core_bound = _close(node, target, frontier, gap)
         found.extend([] if outcome is None else [outcome])
         bound = max(bound, core_bound)
-        halves = _split(node, target, frontier)
-        if bound >= enough() or not halves:
+        halves = [] if bound >= enough() else _split(node, target, frontier)
+        if not halves:
             proven = min(proven, bound)
             continue
         for k, half in enumerate(halves):
-            inside = explore(lambda a, b, half=half: weigh(half, a, b), target, near=gap / 10)
+            inside = explore(partial(weigh, half), target, near=gap / 10)
             found.extend(o for o in inside.outcomes if target.allows(o))
             heapq.heappush(nodes, (max(bound, inside.bound(target)), 2 * n + k + 1, half, inside))
     return min(proven, *(node[0] for node in nodes), np.inf)
@@ -96,7 +97,7 @@ def _split(groups: Groups, target: Target, frontier: Frontier) -> list[Groups]:
     return halves
 
 
-def weigh(groups: Groups, energy_weight: float, time_weight: float) -> tuple[float, Outcome]:
+def weigh(groups: Groups, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome]:
     """The knapsack's oracle: every group by itself; ties go to less time, then to less energy."""
     choice, value, time_ns, energy_j = _cheapest(
         groups.time_ns, groups.energy_j, groups.allowed, energy_weight, time_weight
@@ -110,18 +111,20 @@ def _cheapest(
 ) -> tuple[Ints, float, int, float]:
     n_groups, n_clocks = time_ns.shape
     choice = np.zeros(n_groups, dtype=np.int64)
+    cost = np.empty(n_clocks)
     value, total_ns, total_j = 0.0, 0, 0.0
     for g in range(n_groups):
-        least, chosen = np.inf, 0
         for c in range(n_clocks):
-            if allowed[g, c]:
-                cost = energy_weight * energy_j[g, c] + time_weight * time_ns[g, c]
-                tie = cost == least and (
-                    time_ns[g, c] < time_ns[g, chosen]
-                    or (time_ns[g, c] == time_ns[g, chosen] and energy_j[g, c] < energy_j[g, chosen])
-                )
-                if cost < least or tie:
-                    least, chosen = cost, c
+            weighed = energy_weight * energy_j[g, c] + time_weight * time_ns[g, c]
+            cost[c] = weighed if allowed[g, c] else np.inf
+        least, chosen = least_of(cost, n_clocks), -1
+        for c in range(n_clocks):
+            if cost[c] == least and (
+                chosen < 0
+                or time_ns[g, c] < time_ns[g, chosen]
+                or (time_ns[g, c] == time_ns[g, chosen] and energy_j[g, c] < energy_j[g, chosen])
+            ):
+                chosen = c
         choice[g] = chosen
         value += least
         total_ns += time_ns[g, chosen]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import borrowing
-from kdvfs_sim.optimize.additive import Floats, Ints, launch_ns
+from kdvfs_sim.optimize.additive import Floats, Ints, launch_ns, least_of
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
 
 STAY = -1
@@ -355,28 +355,6 @@ def _take_best(
             return
         _price(model, table, plan, i, a, b, landing)
         costs[at] = np.inf
-
-
-@borrowing
-def least_of(values: Floats, n: int) -> float:
-    """The least of the first ``n``. Eight at a time: the order of comparing does not matter."""
-    a = b = c = d = e = f = g = h = np.inf
-    for k in range(0, n - 7, 8):
-        a, b, c, d = (
-            min(a, values[k]),
-            min(b, values[k + 1]),
-            min(c, values[k + 2]),
-            min(d, values[k + 3]),
-        )
-        e, f, g, h = (
-            min(e, values[k + 4]),
-            min(f, values[k + 5]),
-            min(g, values[k + 6]),
-            min(h, values[k + 7]),
-        )
-    for k in range(n - n % 8, n):
-        a = min(a, values[k])
-    return min(min(min(a, b), min(c, d)), min(min(e, f), min(g, h)))
 
 
 @borrowing

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from kdvfs_sim.core.compiled import borrowing, compiled
-from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns
+from kdvfs_sim.optimize.additive import Floats, Ints, cell_cost, launch_ns, least_of
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, hidden
-from kdvfs_sim.optimize.landings import BLOCK, STAY, Plan, Table, at_once, follow, least_of, lookahead
+from kdvfs_sim.optimize.landings import BLOCK, STAY, Plan, Table, at_once, follow, lookahead
 
 STATES = 2_000_000  # clocks times clocks times launches that are swept at a time, about 10 ms
 SAME = 1e-13  # relative: rises of values that count as the same

@@ -22,7 +22,7 @@ from kdvfs_sim.replay.fast import FastEvaluator
 from kdvfs_sim.study.scene import Judge, Scene
 
 N_REPLAYS: Final = 2000
-GAP: Final = 1e-3  # of a plan; chance moves it by more
+GAP: Final = 1e-4  # of a plan: what it adds to a static mix may be less than 1e-3
 N_STEPS: Final = 8  # plans tried
 CLOSE: Final = 2e-4  # of the budget: a sure plan that leaves less than this unused is good enough
 SURER: Final = 0.25  # of what a probability leaves open, kept in hand for replays not seen while planning
