@@ -117,11 +117,11 @@ def _least_time_ns(program: Program, costs: CostTable) -> int:
     least = np.ones(costs.n_kinds)
     np.divide(shortest, longest, out=least, where=longest > 0)
     factor: npt.NDArray[np.float64] = least[program.kind]
-    overlap = np.where(program.overlap_ns < 0, -1, np.floor(program.overlap_ns * factor))
+    overlap = np.floor(program.overlap_ns * factor[program.previous])  # a part of the one before
     scaled = replace(
         program,
         duration_ns=np.floor(program.duration_ns * factor).astype(np.int64),
-        overlap_ns=overlap.astype(np.int64),
+        overlap_ns=np.where(program.overlap_ns < 0, -1, overlap).astype(np.int64),
     )
     rounding_ns = 4 * program.n_ops * math.ceil(1 / float(least.min(initial=1.0)))
     end_ns = int(replay(scaled).timeline.end_ns.max(initial=0))

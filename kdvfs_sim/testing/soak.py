@@ -78,7 +78,11 @@ def round_of(task: Task, n_examples: int, seed: int) -> tuple[Task, int, float, 
     name, kind, law_name = task
     law = next(law for law in laws_of(kinds_of(None, kind)[0]) if law.name == law_name)
     reason = _known(name, kind).get(law_name, "")
-    verdict = run_law(law, _subject(name, kind), n_examples=n_examples, seed=seed, reason=reason)
+    try:
+        verdict = run_law(law, _subject(name, kind), n_examples=n_examples, seed=seed, reason=reason)
+    except Exception as error:  # ours, and no reason to forget what the other rounds found
+        text = f"{name}: {law_name}: {error!r} while it was judged: {n_examples} examples, seed {seed}"
+        return task, 0, 0.0, text, True
     text = f"{name}: {report(verdict)}" if verdict.outcome == "broken" else ""
     # Hypothesis ends early where it has seen every case, or too few that say anything
     return task, verdict.n_judged, verdict.time_s, text, not text and verdict.n_judged < n_examples // 4

@@ -86,6 +86,21 @@ def a_least_time_that_was_rounded_down() -> Problem:
     )
 
 
+def a_launch_that_begins_during_one_that_speeds_up_more() -> Problem:
+    """The second begins after 600 of the first's 1000 ns, which at the other clocks are 300 of 500."""
+    return problem(
+        trace((0, 0, 1000), (1, 0, 100, 1), (1, 600, 1000), n_kinds=2),
+        costs(
+            ["auto", "sm=900,mem=auto"],
+            time=[[2.0, 1.0], [1.0, 1.0]],
+            power_w=[[100.0, 60.0], [100.0, 60.0]],
+            idle_w=[10.0, 10.0],
+        ),
+        stream=(0, 0),
+        max_time_s=1.6e-06,
+    )
+
+
 @pytest.mark.parametrize(
     ("case", "law"),
     [
@@ -93,6 +108,7 @@ def a_least_time_that_was_rounded_down() -> Problem:
         (a_change_made_while_the_launch_is_on_its_way, lower_bound_is_true),
         (a_least_time_that_was_rounded_down, changes_that_cost_nothing_are_free),
         (an_overlap_that_draws_less_than_nothing, never_worse_than_a_baseline),
+        (a_launch_that_begins_during_one_that_speeds_up_more, lower_bound_is_true),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdvfs_sim.testing import soak
+from kdvfs_sim.testing import run, soak
 
 
 @pytest.mark.soak
@@ -44,3 +44,18 @@ def test_a_plug_in_that_ends_its_process_is_a_failure_with_its_seed(
     (text,) = tallies[task].reports
     assert "a process ended in this" in text
     assert "seed 7" in text
+
+
+def test_what_fails_while_a_law_is_judged_is_a_failure_with_its_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a defect of ours")
+
+    monkeypatch.setattr(run, "run_law", fails)
+    monkeypatch.setattr(soak, "_subject", lambda name, kind: None)
+    task = ("any", "reader", "it_leaves_other_files_alone")
+    _, n_judged, _, text, no_more = soak.round_of(task, 100, 7)
+    assert (n_judged, no_more) == (0, True)
+    assert "a defect of ours" in text
+    assert "100 examples, seed 7" in text
