@@ -116,6 +116,8 @@ def control_machine(open_controlled: OpenControlled) -> type[RuleBasedStateMachi
                     self.control.request_clocks(clocks)
                 except UnsupportedClocksError:
                     assert (self.control.target, self.control.requested) == before
+                except DeviceError:  # of a device that answers nobody, before or after it looks at the clocks
+                    assert self.faults & self.opened.refusing
                 else:
                     raise AssertionError(f"{clocks} is not listed and was accepted")
 

@@ -86,8 +86,10 @@ class ControlMachine(RuleBasedStateMachine):
             request = self.control.request_clocks(clocks)
         except (DevicePermissionError, DeviceUnsupportedError):
             assert self.faults & {"no_permission", "no_mem_lock"}
-            if "no_permission" not in self.faults:  # the SM clock comes first, and was set
-                self._note_accepted("sm", sm)
+            if (
+                "no_permission" not in self.faults
+            ):  # the SM clock comes first, and was set unless it was before
+                self._note_accepted("sm", sm, made=self._was_called("Gpu", calls_before))
             assert self.control.target is None
         except DeviceError:
             assert self.faults & {"unknown_error"} or self.notes.gone
@@ -97,22 +99,27 @@ class ControlMachine(RuleBasedStateMachine):
             made = [c for c in self.gpu.calls()[calls_before:] if "Locked" in str(c["call"])]
             assert request.n_calls == len(made)
             assert (request.n_calls == 0) == (request.returned_ns == request.issued_ns)
-            self._note_accepted("sm", sm, made=any("Gpu" in str(c["call"]) for c in made))
-            self._note_accepted("mem", mem, made=any("Memory" in str(c["call"]) for c in made))
+            self._note_accepted("sm", sm, made=self._was_called("Gpu", calls_before))
+            self._note_accepted("mem", mem, made=self._was_called("Memory", calls_before))
         if not self.notes.gone:
             kinds = [what for what, _ in self.notes.told]
             assert kinds == ["before", "after"] * (len(kinds) // 2)  # nothing untold, however it ended
 
-    def _note_accepted(self, domain: str, value: object, *, made: bool = True) -> None:
+    def _was_called(self, what: str, since: int) -> bool:
+        return any(f"{what}Locked" in str(call["call"]) for call in self.gpu.calls()[since:])
+
+    def _note_accepted(self, domain: str, value: object, *, made: bool) -> None:
         if made and not ("lock_ignored" in self.faults and value is not AUTO):
             self.locked[domain] = value
 
     @rule()
     def reset(self) -> None:
         release = release_clocks(self.device, {Clocks(*self.locked.values())})
-        assert release.complete == (not self.faults & REFUSING)
-        if release.complete:
-            self.locked = {"sm": AUTO, "mem": self.locked["mem"] if "no_mem_lock" in self.faults else AUTO}
+        refuses, no_mem_lock = self.faults & REFUSING, "no_mem_lock" in self.faults
+        stuck = no_mem_lock and self.locked["mem"] is not AUTO  # it took the lock, and now knows of none
+        assert release.complete == (not refuses and not stuck)
+        if not refuses:
+            self.locked = {"sm": AUTO, "mem": self.locked["mem"] if no_mem_lock else AUTO}
         self.control._forget()
 
     @rule(ms=st.integers(0, 3000))

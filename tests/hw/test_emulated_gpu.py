@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kdvfs_hw.emulator.behaviour import Domain
 from kdvfs_hw.emulator.gpu import EmulatedGpu
@@ -84,6 +84,7 @@ steps = st.lists(
 
 
 @given(steps)
+@example([("sm", 400), ("sm", AUTO), ("sm", 400), ("wait", 500)])  # all three land together
 def test_events_agree_with_small_steps(script: list[tuple[str, Any]]) -> None:
     spec = toy_spec(switching_ns=5 * MS)
     state, reference = spec.state(0), Reference()

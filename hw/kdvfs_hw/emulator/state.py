@@ -235,10 +235,11 @@ class State:
             if lost and isinstance(landing.value, int):
                 lost_ns = self.t_ns + round(lost.value * 1e9)
                 self._expect(Landing(lost_ns, landing.domain, AUTO, by_fault=True))
-            if not isinstance(landing.value, int) and not any(
-                p.domain == landing.domain for p in self.pending
-            ):
-                self.accepted[landing.domain] = AUTO
+        for domain, value in {
+            landing.domain: landing.value for landing in landed
+        }.items():  # the last of each
+            if not isinstance(value, int) and all(p.domain != domain for p in self.pending):
+                self.accepted[domain] = AUTO
         moved = [sm_mhz for t, sm_mhz in self.moves if t <= self.t_ns]
         self.moves = self.moves[len(moved) :]
         if moved:
