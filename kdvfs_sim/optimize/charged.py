@@ -165,7 +165,7 @@ class Charged:
         return cells.first(len(problem.chain) if n_launches is None else n_launches)
 
     def _paths(
-        self, rows: Ints, *, at_least: bool, n_launches: int | None = None, near: float = CONVERGED
+        self, rows: Ints, *, at_least: bool, n_launches: int | None = None, gap: float = CONVERGED
     ) -> OpenPaths | ClosedPaths | LongPaths:
         """The schedules of the first launches of the chain, of all unless said otherwise."""
         problem, part = self._problem, slice(n_launches)
@@ -180,7 +180,7 @@ class Charged:
             requestable=problem.costs.requestable[rows],
         )
         if problem.boundary == "periodic":
-            return ClosedPaths(model=build(cells, self._begins[part]), near=near)
+            return ClosedPaths(model=build(cells, self._begins[part]), gap=gap)
         if cells.allowed.size > LONG and not self._comes_back:
             longest = max(problem.switching.switching_ns.max(), problem.switching.host_call_ns.max())
             n_ahead = most_begun(cells, int(longest) + problem.protocol.trigger_ns)
@@ -210,7 +210,7 @@ class Charged:
         free = fold(self._cells(self._rows, at_least=True, n_launches=n), self._group[:n])
         seeds = explore(partial(weigh, free), target, near=NEAR).tightest(target)
         for rows in (self._rows[few], self._rows) if n == SHORT and step > 1 else (self._rows[few],):
-            paths = self._paths(rows, at_least=True, n_launches=n, near=self._gap)
+            paths = self._paths(rows, at_least=True, n_launches=n, gap=self._gap)
             seeds = explore(paths, target, near=NEAR, gap=self._gap, seeds=seeds).tightest(target)
         return seeds
 

@@ -72,12 +72,12 @@ class ClosedPaths:
     """Round and round; an ``Oracle``.
 
     Keeps the values of the last sweep as the first guess of the next, so answers depend, within
-    rounding or ``near``, on what was asked before. ``near`` (relative): how far from the best walk found
+    rounding or ``gap``, on what was asked before. ``gap`` (relative): how far from the best walk found
     a bound may stay.
     """
 
     model: Model
-    near: float = CONVERGED
+    gap: float = CONVERGED
     n_sweeps: int = 0
     _guess: Floats | None = None
     _plan: Plan = field(init=False)
@@ -119,7 +119,7 @@ class ClosedPaths:
                 cost = energy_weight * outcome.energy_j + time_weight * outcome.time_ns
                 if cost < best_cost:
                     best, best_cost = outcome, cost
-            if best_cost <= bound * (1 + self.near) or stale > 2:
+            if best_cost <= bound * (1 + self.gap) or stale > 2:
                 break
             guess = self._value[:n] - cut.min()
         if energy_weight == 1:
