@@ -17,6 +17,7 @@ from kdvfs_sim.gpu.gpt3xl_3080ti.calls import Sizes
 from kdvfs_sim.gpu.gpt3xl_3080ti.generate import priced
 from kdvfs_sim.gpu.gpt3xl_3080ti.transfer import transferred_points
 from kdvfs_sim.gpu.operators import fit_operators, leave_one_out
+from tests.gpu.h200_loads import misfit, predicted_errors, watched_loads
 from tests.gpu.h200_readings import (
     AGAIN,
     GEMM_SCOPES,
@@ -31,7 +32,6 @@ from tests.gpu.h200_readings import (
     replay_scope,
     replay_watched,
     scope,
-    work_share,
 )
 
 # What the paper prints: time and energy against AUTO, per cent.
@@ -97,16 +97,14 @@ def h200_step(shared: Path) -> Row:
 
 def h200_scopes(shared: Path) -> Row:
     """5th and 95th percentile of the SM clock: read, and replayed under the dynamic governor."""
-    runs: dict[str, tuple[str, float | None]] = {
-        name: (name, None) for name in (*GEMM_SCOPES, "copy", "sincos_compute")
-    }
-    runs["sincos_compute, power as of gelu"] = "sincos_compute", work_share("gelu")
+    names = (*GEMM_SCOPES, "copy", "sincos_compute")
+    found = {name: percentiles(replay_scope(shared, name)) for name in names}
+    found["sincos_compute, times of the entry"] = percentiles(
+        replay_scope(shared, "sincos_compute", times="entry")
+    )
     return {
-        label: [
-            *np.percentile(scope(shared, name)[0], [5, 95]).round().tolist(),
-            *percentiles(replay_scope(shared, name, work_share=share)),
-        ]
-        for label, (name, share) in runs.items()
+        label: [*np.percentile(scope(shared, label.partition(",")[0])[0], [5, 95]).round().tolist(), *ends]
+        for label, ends in found.items()
     }
 
 
@@ -121,6 +119,18 @@ def h200_loads() -> Row:
     return result
 
 
+def h200_voltage() -> Row:
+    """The rise of the entry's voltage, what it leaves, and errors of left-out loads' power, per cent."""
+    rise, loads = load_gpu("h200").need("voltage.rise").value, watched_loads()
+    errors = 100 * np.abs(np.concatenate([predicted_errors(name) for name in loads]))
+    return {
+        "rise": rise,
+        "misfit_pct": round(100 * misfit(loads, rise), 1),
+        "median_pct": round(float(np.median(errors)), 1),
+        "p95_pct": round(float(np.percentile(errors, 95)), 1),
+    }
+
+
 def all_known(shared: Path) -> Row:
     return {
         "paper": paper_policies(),
@@ -128,5 +138,6 @@ def all_known(shared: Path) -> Row:
         "h200_step": h200_step(shared),
         "h200_scopes": h200_scopes(shared),
         "h200_loads": h200_loads(),
+        "h200_voltage": h200_voltage(),
         "h200_falling_steps": [[round(float(ms), 1) for ms in of_one] for of_one in falling_steps()],
     }

@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
-from scipy.optimize import minimize_scalar
+from scipy.optimize import least_squares, minimize_scalar
 
 from kdvfs_sim.core.clocks import AUTO
 from kdvfs_sim.core.kinds import Category, KernelKind
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu
-from kdvfs_sim.gpu.facts import GpuFacts
+from kdvfs_sim.gpu.facts import Fact, GpuFacts
 from kdvfs_sim.gpu.latency import Floats
 from kdvfs_sim.gpu.model import analytic_model, memory_clock
 from kdvfs_sim.gpu.operators import OperatorReading
@@ -123,17 +124,49 @@ def layer_step(shared: Path) -> LayerStep:
     )
 
 
-def scope(shared: Path, name: str) -> tuple[Floats, Floats]:
-    """SM clock in MHz every 40 us while the load ran, and durations of its kernels in ns."""
+def _raw_scope(shared: Path, name: str) -> tuple[Floats, Floats, Floats]:
+    """Time in ms and SM clock in MHz every 40 us, and durations of the kernels in ms."""
     with tarfile.open(shared / "h200" / "scopes.tgz") as archive:
         member = archive.extractfile(f"scope_{name}.npz")
         assert member is not None
         arrays = np.load(io.BytesIO(member.read()))
     time_ms, sm_mhz, duration_ms = (arrays[key].astype(np.float64) for key in ("t", "f", "d"))
+    return time_ms, sm_mhz, duration_ms
+
+
+def scope(shared: Path, name: str) -> tuple[Floats, Floats]:
+    """SM clock in MHz every 40 us while the load ran, and durations of its kernels in ns."""
+    time_ms, sm_mhz, duration_ms = _raw_scope(shared, name)
     falls = np.flatnonzero(sm_mhz < 1970)
     begin = time_ms[falls[0]] if falls.size else time_ms[0]
     busy = (time_ms >= begin) & (time_ms <= begin + duration_ms.sum())
     return sm_mhz[busy], duration_ms * 1e6
+
+
+@cache
+def own_times(shared: Path, name: str) -> dict[str, float]:
+    """Facts of the latency form that say best how long a scope's kernels took at the clocks they ran at.
+
+    Medians over 50 MHz. The clock that a kernel saw is the mean of the samples in it.
+    """
+    time_ms, sm_mhz, duration_ms = _raw_scope(shared, name)
+    begin_ms = time_ms[np.flatnonzero(sm_mhz < 1970)[0]]
+    edges = np.searchsorted(time_ms, begin_ms + np.append(0.0, np.cumsum(duration_ms)))
+    seen = np.flatnonzero(np.diff(edges))
+    summed = np.append(0.0, np.cumsum(sm_mhz))[edges]
+    clock = np.diff(summed)[seen] / np.diff(edges)[seen]
+    bins = (clock / 50).round()
+    read = [(np.median(clock[bins == b]), np.median(duration_ms[seen][bins == b])) for b in np.unique(bins)]
+    at_mhz, took_ms = np.array(read).T
+
+    def missed(x: Floats) -> Floats:
+        sm_ms, memory_ms, exponent = np.exp(x)
+        found = memory_ms * (1 + (sm_ms / memory_ms * 1800 / at_mhz) ** exponent) ** (1 / exponent)
+        errors: Floats = found / took_ms - 1
+        return errors
+
+    sm_ms, memory_ms, exponent = np.exp(least_squares(missed, np.log([took_ms.min(), took_ms.min(), 4.0])).x)
+    return {"compute_share": sm_ms / (sm_ms + memory_ms), "exponent": exponent}
 
 
 def replay_load(
@@ -174,14 +207,17 @@ def with_point(gpu: GpuFacts, category: Category, **fields: float) -> GpuFacts:
     return changed(gpu, {f"category.{category}.{field}": value for field, value in fields.items()})
 
 
-def burst_w(gpu: GpuFacts) -> float:
-    return gpu.need("governor.budget.burst").value * gpu.need("power.limit_w").value
+def burst_w(gpu: GpuFacts, of: str = "burst") -> float:
+    return gpu.need(f"governor.budget.{of}").value * gpu.need("power.limit_w").value
 
 
 def replay_scope(
-    shared: Path, name: str, *, overshoot: float | None = None, work_share: float | None = None
+    shared: Path, name: str, *, overshoot: float | None = None, times: Literal["own", "entry"] = "own"
 ) -> ReplayResult:
     """As many kernels as were recorded, each as long as the median one.
+
+    ``times``: how long the sines and cosines take at other clocks: as recorded in the scope, or as the
+    entry has it for any element-wise kernel.
 
     What clock a load holds depends on its operands: as read, the median. It is held at the power that the
     governor lets such a load draw in the first second, most of a scope.
@@ -193,15 +229,18 @@ def replay_scope(
     if overshoot is not None:
         gpu = changed(gpu, {"governor.overshoot": overshoot})
     if name in GEMM_SCOPES:
-        gpu = with_point(gpu, "gemm", sm_mhz=held_mhz)
+        gpu = with_point(gpu, "gemm", sm_mhz=held_mhz, power_w=burst_w(gpu, "gemm_burst"))
         kinds = [KernelKind(name=f"product {n}", category="gemm", grid=(n, 1, 1)) for n in (132, 68)]
         ns = [round(one_ns * 15 / 16), round(one_ns / 16)]
     elif name == "copy":
         kinds, ns = [KernelKind(name=name, category="copy")], [round(one_ns)]
     else:
         gpu = with_point(gpu, "elementwise", sm_mhz=held_mhz, power_w=burst_w(gpu))
-        if work_share is not None:
-            gpu = with_point(gpu, "elementwise", work_share=work_share)
+        if times == "own":
+            own = own_times(shared, name)
+            gpu = with_point(gpu, "elementwise", compute_share=own["compute_share"], fixed_share=0.0)
+            exponent = Fact(value=own["exponent"], source="scope", kind="measured")
+            gpu = gpu.with_facts({"latency.exponent": exponent})
         kinds, ns = [KernelKind(name=name, category="elementwise")], [round(one_ns)]
     return replay_load(gpu, kinds, ns, len(durations))
 

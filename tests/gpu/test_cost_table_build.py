@@ -210,7 +210,8 @@ def test_a_lower_memory_clock_gives_capped_gemms_clock_and_starves_copies() -> N
 def test_the_table_names_the_assumed_numbers_it_used_and_no_others() -> None:
     gpu = GPUS["h200"]
     assumed = cost_table(gpu, [KernelKind(name="g", category="gemm")], [1e6]).assumed
-    assert "h200.voltage.rise" in assumed
+    assert "h200.voltage.knee_mhz" in assumed
+    assert "h200.voltage.rise" not in assumed
     assert "h200.category.gemm.work_share" in assumed
     assert "h200.auto_resolved_by_governor" in assumed
     assert not any("category.copy" in name or "switching" in name or "kernel" in name for name in assumed)

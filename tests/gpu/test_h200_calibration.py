@@ -15,7 +15,6 @@ from h200_readings import (
     raw,
     replay_scope,
     scope,
-    work_share,
 )
 
 from kdvfs_sim.core.errors import InputError
@@ -136,27 +135,26 @@ def test_a_copy_leaves_the_clock_alone(shared: Path) -> None:
 
 
 def test_a_constant_load_falls_when_the_mean_of_its_power_meets_the_limit(shared: Path) -> None:
-    """Nothing of this scope is fitted. How deep it falls depends on how its own power falls with the
-    clock, which was not read: the entry's own share and one read on another load bracket it."""
+    """Nothing of this scope's clock is fitted: the budget and V(f) come from other loads and another chip,
+    the kernel's times at other clocks are those it took."""
     read = np.percentile(scope(shared, "sincos_compute")[0], [5, 95])
-    deep, shallow = (
-        percentiles(replay_scope(shared, "sincos_compute", work_share=share))
-        for share in (None, work_share("gelu"))
-    )
-    assert deep[1] == pytest.approx(read[1], rel=0.05)
-    assert shallow[1] == pytest.approx(read[1], rel=0.05)
-    assert 0.85 * read[0] < deep[0] < read[0] < shallow[0] < 1.15 * read[0]
+    assert percentiles(replay_scope(shared, "sincos_compute")) == pytest.approx(read, rel=0.05)
 
 
 def test_the_overshoot_of_the_catalogue_is_the_one_that_fits_best(shared: Path) -> None:
-    def worst(overshoot: float) -> float:
-        errors = []
-        for name in GEMM_SCOPES:
-            found = percentiles(replay_scope(shared, name, overshoot=overshoot))
-            errors.append(np.abs(np.array(found) / np.percentile(scope(shared, name)[0], [5, 95]) - 1).max())
-        return float(max(errors))
+    def off(overshoot: float) -> tuple[float, float]:
+        """The largest error of an end, to a thousandth, and the root of their mean square."""
+        errors = np.concatenate(
+            [
+                np.array(percentiles(replay_scope(shared, name, overshoot=overshoot)))
+                / np.percentile(scope(shared, name)[0], [5, 95])
+                - 1
+                for name in GEMM_SCOPES
+            ]
+        )
+        return round(float(np.abs(errors).max()), 3), float(np.sqrt(np.mean(errors**2)))
 
-    by_overshoot = {overshoot: worst(overshoot) for overshoot in (0.17, 0.35, 0.5, 0.66)}
+    by_overshoot = {overshoot: off(overshoot) for overshoot in (0.17, 0.35, 0.5, 0.66)}
     assert min(by_overshoot, key=by_overshoot.__getitem__) == load_gpu("h200").value(
         "governor.overshoot", 0.0
     )

@@ -217,5 +217,5 @@ def test_only_the_h200s_governor_was_sampled() -> None:
         200_000,
         4,
     )
-    assert governor.overshoot == 0.66
+    assert governor.overshoot == 0.5
     assert [slug for slug in gpu_names() if dynamic_governor(load_gpu(slug)) is not None] == ["h200"]
