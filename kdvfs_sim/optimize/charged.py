@@ -22,7 +22,7 @@ from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, grou
 from kdvfs_sim.optimize.blocks import LONG, LongPaths
 from kdvfs_sim.optimize.changes import Model, model_of, most_begun
 from kdvfs_sim.optimize.closing import close
-from kdvfs_sim.optimize.descent import descend, objective, weighed
+from kdvfs_sim.optimize.descent import Steps, descend, objective, weighed
 from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack, weigh
@@ -215,22 +215,21 @@ class Charged:
         return seeds
 
     def _descents(self, target: Target) -> list[Outcome]:
-        """From choices of the free problem, and from the best without any change."""
+        """From the best without any change, and from choices of the free problem."""
         paths = self._chase.paths
         assert not isinstance(paths, LongPaths)
         model, start = paths.model, int(np.searchsorted(self._rows, self._start))
-        free = solve_knapsack(fold(model.cells, self._group), target).outcomes[:N_STARTS]
-        found = []
-        for outcome in free:
-            clocks = outcome.choice
-            for weights in self._chase.frontier.tightest(target):
-                clocks, outcome = descend(model, self._group, start, clocks, weighed(*weights))
-                found.append(outcome)
-            found.append(descend(model, self._group, start, clocks, objective(target))[1])
+        found, steps = [], Steps()
         n_groups = int(self._group.max(initial=0)) + 1
         for c in _unchanged(model, target):
             clocks = np.full(n_groups, c, dtype=np.int64)
-            found.append(descend(model, self._group, start, clocks, objective(target))[1])
+            found.append(descend(model, self._group, start, clocks, objective(target), steps)[1])
+        for outcome in solve_knapsack(fold(model.cells, self._group), target).outcomes[:N_STARTS]:
+            clocks = outcome.choice
+            for weights in self._chase.frontier.tightest(target):
+                clocks, outcome = descend(model, self._group, start, clocks, weighed(*weights), steps)
+                found.append(outcome)
+            found.append(descend(model, self._group, start, clocks, objective(target), steps)[1])
         return found
 
 

@@ -8,6 +8,7 @@ for a weighted sum of energy and time, then for the objective itself within the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,8 +20,15 @@ from kdvfs_sim.optimize.placement import walk
 from kdvfs_sim.optimize.target import Outcome, Target
 
 MAX_ROUNDS = 8
-MAX_STEPS = 50_000_000  # launches walked by one descent, about a second at most
+MAX_STEPS = 100_000_000  # launches walked by the descents of one answer, a few seconds at most
 LAPS = 3  # of a periodic walk: two to find its round, and the one that is priced
+
+
+@dataclass(slots=True)
+class Steps:
+    """Launches that descents may still walk: what one leaves is for the next."""
+
+    left: int = MAX_STEPS
 
 
 class Price(NamedTuple):
@@ -47,7 +55,9 @@ def objective(target: Target) -> Price:
     return Price(energy_power, time_power, 0.0, 0.0, target.max_time_ns, target.max_energy_j)
 
 
-def descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -> tuple[Ints, Outcome]:
+def descend(
+    model: Model, group: Ints, start: int, clocks: Ints, price: Price, steps: Steps
+) -> tuple[Ints, Outcome]:
     """From clocks a group (n_groups,) to better ones, and what they come to, launch by launch.
 
     ``group[i]`` is launch i's; ``start`` the clocks in force at first, one-shot.
@@ -55,14 +65,13 @@ def descend(model: Model, group: Ints, start: int, clocks: Ints, price: Price) -
     clocks, choice = clocks.copy(), clocks[group]
     requests = np.empty((2 * len(choice) + 1, 3), dtype=np.int64)
     time_ns, energy_j = _run(model, choice, start, requests)
-    n_tries = MAX_STEPS // len(choice)
-    n_clocks = int(model.rules.requestable.sum())
+    n_steps = int(model.rules.requestable.sum()) * len(choice)
     for _ in range(MAX_ROUNDS):
         before = _value(price, time_ns, energy_j)
         for g in range(len(clocks)):  # compiled code does not hear of interrupts: a group at a time
-            if n_tries <= 0:
+            if steps.left <= 0:
                 break
-            n_tries -= n_clocks
+            steps.left -= n_steps
             clocks[g], time_ns, energy_j = _improve(
                 model, choice, group, g, start, price, requests, time_ns, energy_j
             )
