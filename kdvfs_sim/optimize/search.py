@@ -20,6 +20,7 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import group_launches
 from kdvfs_sim.optimize.assignment import as_schedule
 from kdvfs_sim.optimize.baselines import locks, static_lock, static_mix
+from kdvfs_sim.optimize.replayed import BETTER
 
 HISTORY: Final = 40  # accepted values that a proposal is compared with, oldest first
 TRIES: Final = 60  # proposals made anew when they were proposed before
@@ -175,10 +176,10 @@ class SearchOptimizer:
         baselines = [static_lock(problem, candidates)]
         if problem.aggregation == "global":
             baselines.append(static_mix(problem, candidates))
-        for baseline in baselines:
-            value = np.inf if baseline.metrics is None else _value(problem, baseline.metrics)
-            if value < least:
-                best, least = replace(baseline, lower_bound=None), value
+        judged = [(_value(problem, b.metrics), b) for b in baselines if b.metrics is not None]
+        value, baseline = min(judged, key=lambda one: one[0], default=(np.inf, None))
+        if baseline is not None and value < np.inf and value * (1 - BETTER) <= least:
+            best = replace(baseline, lower_bound=None)  # of equals, the one that asks for least
         n += len(candidates)
         if best is None:
             message = "no schedule that was tried keeps the budget"

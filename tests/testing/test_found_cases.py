@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from kdvfs_sim.core.problem import Problem
-from kdvfs_sim.core.switching import DRAIN, LOOKAHEAD
+from kdvfs_sim.core.problem import Problem, Solution
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, LOOKAHEAD
+from kdvfs_sim.optimize.search import SearchOptimizer
 from kdvfs_sim.optimize.solve import ExactOptimizer
 from kdvfs_sim.testing.law import Law
 from kdvfs_sim.testing.laws.optimizer import lower_bound_is_true, never_worse_than_a_baseline
-from kdvfs_sim.testing.laws.optimizer_pairs import changes_that_cost_nothing_are_free
+from kdvfs_sim.testing.laws.optimizer_pairs import (
+    changes_that_cost_nothing_are_free,
+    changes_that_never_land_are_not_asked_for,
+)
 from kdvfs_sim.testing.notation import costs, problem, switching, trace
 
 THREE = ["auto", "sm=300,mem=auto", "sm=600,mem=auto"]
@@ -114,6 +118,54 @@ def a_launch_that_begins_during_one_that_speeds_up_more() -> Problem:
 )
 def test_it_holds_now(case: Callable[[], Problem], law: Law) -> None:
     law(ExactOptimizer(), case())
+
+
+def a_request_that_changes_nothing_before_the_end() -> Problem:
+    return problem(
+        trace((0, 0, 1000), (0, 1000, 300), (0, 1300, 1000), (1, 2300, 1000)),
+        costs(
+            ["auto", "sm=300,mem=auto"],
+            time=[[1.0, 1.0], [1.0, 1.0]],
+            power_w=[[100.0, 57.19467288444637], [100.0, 57.19467288444637]],
+            idle_w=[10.0, 10.0],
+        ),
+        protocol=FOLLOW.with_timing(trigger_ns=5),
+        boundary="one-shot",
+        start=1,
+        max_time_s=3.6300000000000004e-06,
+    )
+
+
+def a_request_that_saves_the_last_digit() -> Problem:
+    return problem(
+        trace((0, 0, 300), (0, 400, 50), (1, 450, 1000), (1, 1550, 1000)),
+        costs(
+            ["auto", "sm=300,mem=auto", "sm=600,mem=auto"],
+            time=[[0.5, 1.0, 1.0], [1.0, 1.0, 1.0]],
+            power_w=[[100.0, 100.0, 100.0], [488.1660102407211, 100.0, 100.0]],
+            idle_w=[10.0, 10.0, 10.0],
+        ),
+        protocol=FOLLOW,
+        max_time_s=2.55e-06,
+    )
+
+
+@pytest.mark.parametrize(
+    "case", [a_request_that_changes_nothing_before_the_end, a_request_that_saves_the_last_digit]
+)
+def test_of_equals_a_search_takes_the_one_that_asks_for_nothing(case: Callable[[], Problem]) -> None:
+    for seed in range(20):
+        changes_that_never_land_are_not_asked_for(Seeded(seed), case())
+
+
+class Seeded:
+    """A search by its own seed: what a law finds depends on it."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def solve(self, problem: Problem, /, *, seed: int) -> Solution:
+        return SearchOptimizer(n_evaluations=30).solve(problem, seed=self._seed)
 
 
 def test_no_bound_is_stated_where_nothing_bounds() -> None:
