@@ -13,8 +13,6 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Int64s, Program
 
@@ -116,13 +114,6 @@ def _least_time_ns(program: Program, costs: CostTable) -> int:
     longest = np.where(known, duration_ns, 0.0).max(axis=1)
     least = np.ones(costs.n_kinds)
     np.divide(shortest, longest, out=least, where=longest > 0)
-    factor: npt.NDArray[np.float64] = least[program.kind]
-    overlap = np.floor(program.overlap_ns * factor[program.previous])  # a part of the one before
-    scaled = replace(
-        program,
-        duration_ns=np.floor(program.duration_ns * factor).astype(np.int64),
-        overlap_ns=np.where(program.overlap_ns < 0, -1, overlap).astype(np.int64),
-    )
     rounding_ns = 4 * program.n_ops * math.ceil(1 / float(least.min(initial=1.0)))
-    end_ns = int(replay(scaled).timeline.end_ns.max(initial=0))
+    end_ns = int(replay(program.scaled(least, down=True)).timeline.end_ns.max(initial=0))
     return max(0, end_ns - rounding_ns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -150,6 +150,21 @@ class Program:
             raise InputError(
                 f"the trace has no stream {stream} on device {device}; device/stream: {known}"
             ) from None
+
+    def scaled(self, factor: npt.NDArray[np.float64], *, down: bool = False) -> Program:
+        """The same with every kind's durations times ``factor`` (n_kinds,), rounded, or rounded ``down``.
+
+        What the next operation waits for of one is a part of that one, and scaled with it. Recorded starts
+        stay.
+        """
+        rounded = np.floor if down else np.rint
+        of_op = factor[self.kind]
+        overlap = rounded(self.overlap_ns * of_op[self.previous])
+        return replace(
+            self,
+            duration_ns=rounded(self.duration_ns * of_op).astype(np.int64),
+            overlap_ns=np.where(self.overlap_ns < 0, -1, overlap).astype(np.int64),
+        )
 
     def chain(self, costs: CostTable | None = None, *, stream: tuple[int, int] | None = None) -> Chain:
         """One stream as a chain (core.chain.Chain): the only one, or ``stream`` = (device, stream).

@@ -365,13 +365,7 @@ def _typical_ns(program: Program) -> npt.NDArray[np.float64]:
 
 def _scaled(program: Program, scale: npt.NDArray[np.float64]) -> Program:
     """The program with every kind's durations scaled, and starts as they then come about."""
-    factor = scale[program.kind]
-    overlap = np.where(program.overlap_ns < 0, -1, np.rint(program.overlap_ns * factor))
-    scaled = replace(
-        program,
-        duration_ns=np.rint(program.duration_ns * factor).astype(np.int64),
-        overlap_ns=overlap.astype(np.int64),
-    )
+    scaled = program.scaled(scale)
     return replace(scaled, recorded_start_ns=replay(scaled).timeline.start_ns)
 
 

@@ -49,6 +49,20 @@ def test_no_dependency_is_acausal_and_one_explains_each_start(trace: Trace) -> N
         assert explained[op] or max(bounds) == start[op]
 
 
+@given(traces(), st.data(), st.booleans())
+def test_a_scaled_program_runs_and_what_is_waited_for_is_a_part(
+    trace: Trace, data: st.DataObject, down: bool
+) -> None:
+    p = Program.from_trace(trace)
+    factors = st.floats(0.1, 10.0)
+    scaled = p.scaled(np.array([data.draw(factors) for _ in p.kinds]), down=down)
+    waits = np.flatnonzero(p.overlap_ns >= 0)
+    assert (scaled.overlap_ns[waits] >= 0).all()
+    assert (scaled.overlap_ns[waits] <= scaled.duration_ns[p.previous[waits]]).all()
+    assert (scaled.overlap_ns[p.overlap_ns < 0] == -1).all()
+    assert replay(scaled).timeline.end_ns.size == p.n_ops
+
+
 @given(traces())
 def test_host_actions_wait_only_for_earlier_ones(trace: Trace) -> None:
     p = Program.from_trace(trace)
