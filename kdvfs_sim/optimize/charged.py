@@ -22,13 +22,13 @@ from kdvfs_sim.optimize.additive import Bools, Cells, Ints, cells_of, fold, grou
 from kdvfs_sim.optimize.blocks import LONG, LongPaths
 from kdvfs_sim.optimize.changes import Model, model_of, most_begun
 from kdvfs_sim.optimize.closing import close
-from kdvfs_sim.optimize.descent import Steps, descend, objective, weighed
+from kdvfs_sim.optimize.descent import MAX_STEPS, descend, objective, weighed
 from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack, weigh
 from kdvfs_sim.optimize.paths import CONVERGED, ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.splice import splice
-from kdvfs_sim.optimize.target import Outcome, Target
+from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
@@ -151,6 +151,15 @@ class Charged:
             device=problem.chain.device,
         )
 
+    def placed(self, rows: Ints) -> Schedule | None:
+        """One row of the cost table for every launch as the requests of this protocol, as far as they can
+        be had in time."""
+        choice = np.searchsorted(self._rows, rows).clip(max=len(self._rows) - 1)
+        if not (self._rows[choice] == rows).all():
+            return None
+        begin = self._start if self._problem.boundary == "one-shot" else rows[-1]
+        return self.schedule(Outcome(0, 0.0, choice, (0, int(np.searchsorted(self._rows, begin)))))
+
     @property
     def _comes_back(self) -> bool:
         """Do launches that share a choice lie apart?"""
@@ -219,17 +228,17 @@ class Charged:
         paths = self._chase.paths
         assert not isinstance(paths, LongPaths)
         model, start = paths.model, int(np.searchsorted(self._rows, self._start))
-        found, steps = [], Steps()
+        found, effort = [], Effort(MAX_STEPS)
         n_groups = int(self._group.max(initial=0)) + 1
         for c in _unchanged(model, target):
             clocks = np.full(n_groups, c, dtype=np.int64)
-            found.append(descend(model, self._group, start, clocks, objective(target), steps)[1])
+            found.append(descend(model, self._group, start, clocks, objective(target), effort)[1])
         for outcome in solve_knapsack(fold(model.cells, self._group), target).outcomes[:N_STARTS]:
             clocks = outcome.choice
             for weights in self._chase.frontier.tightest(target):
-                clocks, outcome = descend(model, self._group, start, clocks, weighed(*weights), steps)
+                clocks, outcome = descend(model, self._group, start, clocks, weighed(*weights), effort)
                 found.append(outcome)
-            found.append(descend(model, self._group, start, clocks, objective(target), steps)[1])
+            found.append(descend(model, self._group, start, clocks, objective(target), effort)[1])
         return found
 
 

@@ -8,7 +8,6 @@ for a weighted sum of energy and time, then for the objective itself within the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,18 +16,11 @@ from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.optimize.additive import Ints
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.placement import walk
-from kdvfs_sim.optimize.target import Outcome, Target
+from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 MAX_ROUNDS = 8
 MAX_STEPS = 100_000_000  # launches walked by the descents of one answer, a few seconds at most
 LAPS = 3  # of a periodic walk: two to find its round, and the one that is priced
-
-
-@dataclass(slots=True)
-class Steps:
-    """Launches that descents may still walk: what one leaves is for the next."""
-
-    left: int = MAX_STEPS
 
 
 class Price(NamedTuple):
@@ -56,11 +48,12 @@ def objective(target: Target) -> Price:
 
 
 def descend(
-    model: Model, group: Ints, start: int, clocks: Ints, price: Price, steps: Steps
+    model: Model, group: Ints, start: int, clocks: Ints, price: Price, effort: Effort
 ) -> tuple[Ints, Outcome]:
     """From clocks a group (n_groups,) to better ones, and what they come to, launch by launch.
 
-    ``group[i]`` is launch i's; ``start`` the clocks in force at first, one-shot.
+    ``group[i]`` is launch i's; ``start`` the clocks in force at first, one-shot. A step of ``effort``: one
+    launch walked.
     """
     clocks, choice = clocks.copy(), clocks[group]
     requests = np.empty((2 * len(choice) + 1, 3), dtype=np.int64)
@@ -69,9 +62,9 @@ def descend(
     for _ in range(MAX_ROUNDS):
         before = _value(price, time_ns, energy_j)
         for g in range(len(clocks)):  # compiled code does not hear of interrupts: a group at a time
-            if steps.left <= 0:
+            if effort.steps <= 0:
                 break
-            steps.left -= n_steps
+            effort.steps -= n_steps
             clocks[g], time_ns, energy_j = _improve(
                 model, choice, group, g, start, price, requests, time_ns, energy_j
             )

@@ -16,9 +16,9 @@ import numpy as np
 
 from kdvfs_sim.optimize.changes import Model
 from kdvfs_sim.optimize.frontier import Weights
-from kdvfs_sim.optimize.knapsack import close_core
+from kdvfs_sim.optimize.knapsack import MAX_STEPS, close_core
 from kdvfs_sim.optimize.placement import MAX_LAPS, Course, place, walk
-from kdvfs_sim.optimize.target import Outcome, Target
+from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 NEAR = 4  # outcomes on each side of the budget that are tried with each other
 FEW = 3
@@ -98,7 +98,8 @@ def exchange(
     weight = weight / cost_weight if cost_weight > 0 else 0.0  # any is right, the best is fast
     left = budget - float(used[~differs, 0].sum())
     cost, used = cost[differs], used[differs]
-    picks, _ = close_core(cost, used, np.ones(cost.shape, dtype=np.bool_), left, weight, enough)
+    allowed = np.ones(cost.shape, dtype=np.bool_)
+    picks, _ = close_core(cost, used, allowed, left, weight, enough, Effort(MAX_STEPS))
     if picks is None or picks.min() == picks.max():
         return None
     from_b = np.zeros(len(differs), dtype=np.bool_)

@@ -20,11 +20,13 @@ import numpy as np
 from kdvfs_sim.core.compiled import compiled, interruptible
 from kdvfs_sim.optimize.additive import Bools, Floats, Groups, Ints, least_of
 from kdvfs_sim.optimize.frontier import ROUNDING, Frontier, explore
-from kdvfs_sim.optimize.target import Outcome, Target
+from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 EXACT = 1e-9  # relative: the gap that counts as closed
 MAX_STATES = 2_000
 MAX_NODES = 64
+MAX_STEPS = 300_000_000  # partial sums extended by the cores of one answer, a few seconds
+FEW_STATES = 16  # partial sums a group: with room for fewer a core is not worth while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,12 +60,12 @@ def _branch(groups: Groups, target: Target, root: Frontier, found: list[Outcome]
         return min((target.value(*o[:2]) for o in found), default=np.inf) * (1 - gap)
 
     nodes = [(root.bound(target), 0, groups, root)]
-    proven = np.inf
+    proven, effort = np.inf, Effort(MAX_STEPS)
     for n in range(MAX_NODES):
         if not nodes or nodes[0][0] >= enough():
             break
         bound, _, node, frontier = heapq.heappop(nodes)
-        outcome, core_bound = _close(node, target, frontier, gap)
+        outcome, core_bound = _close(node, target, frontier, gap, effort)
         found.extend([] if outcome is None else [outcome])
         bound = max(bound, core_bound)
         halves = [] if bound >= enough() else _split(node, target, frontier)
@@ -132,7 +134,9 @@ def _cheapest(
     return choice, value, total_ns, total_j
 
 
-def _close(groups: Groups, target: Target, frontier: Frontier, gap: float) -> tuple[Outcome | None, float]:
+def _close(
+    groups: Groups, target: Target, frontier: Frontier, gap: float, effort: Effort
+) -> tuple[Outcome | None, float]:
     """Close the gap under the budget that binds; a product of time and energy gets no bound here."""
     by_time = bool(np.isfinite(target.max_time_ns))
     budget = target.max_time_ns if by_time else target.max_energy_j
@@ -141,7 +145,7 @@ def _close(groups: Groups, target: Target, frontier: Frontier, gap: float) -> tu
     time = groups.time_ns.astype(np.float64)
     cost, resource = (groups.energy_j, time) if by_time else (time, groups.energy_j)
     weight = _multiplier(frontier, budget, by_time=by_time)
-    choice, least = close_core(cost, resource, groups.allowed, budget, weight, gap)
+    choice, least = close_core(cost, resource, groups.allowed, budget, weight, gap, effort)
     bound = -np.inf if target.minimize in ("edp", "ed2p") else least if by_time else least / 1e9
     if choice is None:
         return None, bound
@@ -164,13 +168,20 @@ def _multiplier(frontier: Frontier, budget: float, *, by_time: bool) -> float:
 
 
 def close_core(
-    cost: Floats, resource: Floats, allowed: Bools, budget: float, weight: float, enough: float = EXACT
+    cost: Floats,
+    resource: Floats,
+    allowed: Bools,
+    budget: float,
+    weight: float,
+    enough: float,
+    effort: Effort,
 ) -> tuple[Ints | None, float]:
     """Least total cost with total resource within the budget, and a proven bound on it, to within
     ``enough`` (relative).
 
     Arrays are (groups, choices). ``weight`` is a Lagrange multiplier of the resource; any value
-    of at least 0 is right, the best one is fast. The choice is None, and the bound infinite, if
+    of at least 0 is right, the best one is fast. A step of ``effort``: one partial sum extended by one
+    choice; where it runs out, less is proven. The choice is None, and the bound infinite, if
     no choice fits.
     """
     rows = np.arange(len(cost))
@@ -193,8 +204,13 @@ def close_core(
     for reach in _reaches(loss, gap):
         core = np.flatnonzero((loss < reach).sum(axis=1) > 1)
         core = core[np.argsort(np.sort(loss[core], axis=1)[:, 1], kind="stable")]
+        n_choices = int((loss[core] < reach).sum())
+        n_states = min(MAX_STATES, effort.steps // max(n_choices, 1))
+        if n_states < FEW_STATES:
+            break
+        effort.steps -= n_states * n_choices
         picks, found, proven = interruptible(
-            _merge, loss[core], delta[core], slack, weight, reach, tolerance, MAX_STATES
+            _merge, loss[core], delta[core], slack, weight, reach, tolerance, n_states
         )
         if len(picks):
             choice, gap = base.copy(), found

@@ -72,7 +72,7 @@ def _starts(problem: Problem, group: Ints, allowed: Bools, found: Sequence[Judge
     for one in (*within[:1], *locks[:1], *fastest[:1], *within[1:]):
         if len(starts) == N_STARTS:
             break
-        rows = _by_group(as_rows(problem, one.schedule), group, len(allowed))
+        rows = rows_by_group(as_rows(problem, one.schedule), group, len(allowed))
         if rows is None or not allowed[np.arange(len(rows)), rows].all():
             continue
         if any((rows == other.rows).all() for other in starts):
@@ -81,7 +81,7 @@ def _starts(problem: Problem, group: Ints, allowed: Bools, found: Sequence[Judge
     return starts
 
 
-def _by_group(rows: Ints, group: Ints, n_groups: int) -> Ints | None:
+def rows_by_group(rows: Ints, group: Ints, n_groups: int) -> Ints | None:
     """One row for every group; None if its launches do not agree."""
     by_group = np.zeros(n_groups, dtype=np.int64)
     by_group[group] = rows

@@ -6,6 +6,7 @@ The lower bound comes from a relaxation that never looks at a candidate.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -28,10 +29,11 @@ from kdvfs_sim.optimize.additive import (
     host_bound,
     least_cost,
 )
+from kdvfs_sim.optimize.assignment import as_rows, as_schedule
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
 from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
-from kdvfs_sim.optimize.replayed import improve, may_descend
+from kdvfs_sim.optimize.replayed import improve, may_descend, rows_by_group
 from kdvfs_sim.optimize.target import Outcome, Target
 
 GAP = 1e-4  # relative: how far from its bound an answer may stay
@@ -53,16 +55,19 @@ class ExactOptimizer:
         return solve(problem, seed=seed, gap=self.gap)
 
 
-def solve(problem: Problem, *, seed: int, gap: float = GAP, mixes: bool = True) -> Solution:
+def solve(
+    problem: Problem, *, seed: int, gap: float = GAP, mixes: bool = True, also: Sequence[Schedule] = ()
+) -> Solution:
     """The best schedule found, judged, with a lower bound. Deterministic; ``seed`` is only recorded.
 
     ``gap`` (relative) is what the search aims at; the answer tells what it came to. ``mixes``: under the
-    periodic boundary the answer may be two schedules in turn over iterations. Infeasible and
-    not applicable are statuses. Raises nothing but what ``problem.evaluate`` raises, and InvariantError for
-    an answer below its bound: our bug.
+    periodic boundary the answer may be two schedules in turn over iterations. ``also``: plans for the same
+    launches, made for another protocol or with less freedom; they are judged too, with requests placed as
+    this protocol asks. Infeasible and not applicable are statuses. Raises nothing but what
+    ``problem.evaluate`` raises, and InvariantError for an answer below its bound: our bug.
     """
     may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
-    return _solve(problem, seed, gap, may_mix=may_mix)
+    return _solve(problem, seed, gap, may_mix=may_mix, also=also)
 
 
 def pass_plan(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
@@ -84,8 +89,14 @@ class Method(Protocol):
 
     def schedule(self, outcome: Outcome) -> Schedule | None: ...
 
+    def placed(self, rows: Ints) -> Schedule | None:
+        """One row of the cost table for every launch as a schedule; None if that cannot be had."""
+        ...
 
-def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solution:
+
+def _solve(
+    problem: Problem, seed: int, gap: float, *, may_mix: bool, also: Sequence[Schedule] = ()
+) -> Solution:
     objective = problem.objective
     singles = locks(problem)
     best_static = best_of(objective, singles)
@@ -100,6 +111,7 @@ def _solve(problem: Problem, seed: int, gap: float, *, may_mix: bool) -> Solutio
         bounds = (method.bound, method.mixed_bound) if not problem.chain.overlaps else (least, least)
         method.bound, method.mixed_bound = (max(bound, least) for bound in bounds)
     found = _judged(problem, method)
+    found += _judged_also(problem, method, gap, also)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
     if may_descend(problem) and _open(objective, answer, method.bound, gap):
@@ -211,6 +223,29 @@ def _judged(problem: Problem, method: Method) -> list[Judged]:
     return found
 
 
+def _judged_also(problem: Problem, method: Method, gap: float, also: Sequence[Schedule]) -> list[Judged]:
+    """What the judge says of plans made for something else, as far as this problem allows them.
+
+    Where times do not add and changes cost, the free problem's are among them: it knows what hides in gaps.
+    """
+    group = group_launches(problem.chain, problem.granularity)
+    plans = [as_rows(problem, schedule) for schedule in also]
+    if problem.protocol.charged and not problem.chain.additive:
+        target = Target.of(problem.objective)
+        free = _Free(problem, 100 * gap)  # a start, no answer
+        plans += [o.choice[group] for o in free.outcomes(target)[:N_BEYOND]]
+    allowed = _free_choices(problem, group)
+    found = []
+    for rows in plans:
+        by_group = rows_by_group(rows, group, len(allowed))
+        if by_group is None or not allowed[np.arange(len(by_group)), by_group].all():
+            continue
+        schedule = method.placed(rows)
+        judged = None if schedule is None else judge(problem, schedule)
+        found += [] if judged is None else [judged]
+    return found
+
+
 def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     """``a`` unless ``b`` is better; among equals ``a``."""
     if b.metrics is None:
@@ -299,6 +334,9 @@ class _Free:
             self._answer = solve_knapsack(self._groups, target, gap=self._gap)
         beyond = [o for o in self._answer.frontier.outcomes if not target.allows(o)]
         return [*self._answer.outcomes, *beyond]
+
+    def placed(self, rows: Ints) -> Schedule:
+        return as_schedule(self._problem, rows)
 
     def schedule(self, outcome: Outcome) -> Schedule:
         problem = self._problem

@@ -27,6 +27,14 @@ class Outcome(NamedTuple):
     begin: tuple[int, int] | None = None
 
 
+@dataclass(slots=True)
+class Effort:
+    """Steps that the parts of one search may still take: what one leaves is for the next. Counted and not
+    timed, so that an answer does not depend on the machine."""
+
+    steps: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What to minimize and the budget; infinite where there is none."""

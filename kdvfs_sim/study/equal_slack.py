@@ -101,8 +101,9 @@ def equal_slack(
     busy = float(scene.chain.duration_ns.sum()) * 1e-9 / comparison.auto_at["nominal"].time_s
     if busy < MOSTLY_BUSY:
         flags.append(
-            f"the stream is busy {busy:.1%} of the time: savings are mostly idle power; gaps that the host "
-            "leaves are taken to stay as they are"
+            f"the stream is busy {busy:.1%} of the time: savings are mostly idle power, and kernels that run "
+            "slower in gaps of the host; its launches are taken to come as recorded, the profiler's own time "
+            "in them included"
         )
     if scene.governor is None:
         flags.append(f"no replay under a dynamic governor: that of {scene.gpu.name} has not been measured")
@@ -151,6 +152,9 @@ class _Comparison:
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}
+        self._solved: dict[
+            str, dict[str, Solution]
+        ] = {}  # by protocol and plan: others may do as well by them
         self._power_limits: dict[tuple[str, bool], PowerLimitChoice | str] = {}
 
     def auto(self) -> PolicyRow:
@@ -197,6 +201,7 @@ class _Comparison:
             rows.append(self._row(name, Plan(granularity="static"), protocol, solution, choice.tables))
         by_pass = Plan(granularity="pass")
         plan = pass_plan(self._problem(by_pass, protocol), seed=self.seed)
+        self._solved.setdefault(protocol.name, {})["pass"] = plan
         return [*rows, self._row("pass", by_pass, protocol, plan)]
 
     def _power_limit(
@@ -210,7 +215,11 @@ class _Comparison:
     def policy(self, plan: Plan, protocol: SwitchProtocol) -> PolicyRow:
         """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
         problem = self._problem(plan, protocol)
-        solution = without_noise(problem, solve(problem, seed=self.seed))
+        also = [*self._solved.get(protocol.name, {}).values(), self._solved.get("free", {}).get(plan.name)]
+        schedules = [s for found in also if found is not None for s in (found.schedule, found.alternate)]
+        known = [schedule for schedule in schedules if schedule is not None and not schedule.is_static]
+        solution = without_noise(problem, solve(problem, seed=self.seed, also=known))
+        self._solved.setdefault(protocol.name, {})[plan.name] = solution
         return self._row(plan.name, plan, protocol, solution)
 
     def sure(self, confidence: float, protocol: SwitchProtocol) -> PolicyRow:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Metrics, Objective, Solution
+from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchTable
 from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import switching_model, tabulate
@@ -190,13 +191,14 @@ class _Bench:
     base: Metrics
     mix_pct: float
     ideal_pct: float
+    ideal: tuple[Schedule, ...]  # of this scene, as far as it was solved
     seed: int
 
     def run(self, case: _Case) -> StudyRow:
         scene = self.scene
         table = case.scenario.table(scene.costs["nominal"].clocks)
         problem = scene.problem(self.objective, scene.protocols[case.protocol], switching=table)
-        solution = solve(problem, seed=self.seed, gap=GAP)
+        solution = solve(problem, seed=self.seed, gap=GAP, also=self.ideal)
         metrics = solution.metrics
         if metrics is None or solution.schedule is None or solution.lower_bound is None:
             raise InputError(f"{case.scenario.name}, {case.protocol}: {solution.status} ({solution.message})")
@@ -258,6 +260,7 @@ def switching_study(
             base=own_base,
             mix_pct=baselines["static-mix"][1],
             ideal_pct=baselines["ideal"][1],
+            ideal=tuple(s for s in (ideal.schedule, ideal.alternate) if s is not None and n_iterations == 1),
             seed=seed,
         )
     latencies_ns = tuple(latencies_ns)

@@ -15,7 +15,8 @@ from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import FREE, Boundary
-from kdvfs_sim.optimize.baselines import locked
+from kdvfs_sim.gpu.switching import switching_model, tabulate
+from kdvfs_sim.optimize.baselines import locked, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, solve
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import build_scene
@@ -139,3 +140,42 @@ def posed(path: Path) -> Problem:
     scene = build_scene(read_trace(str(path)))
     auto = scene.judge(FREE)(locked(scene.problem(Objective(), FREE), AUTO_CLOCKS))
     return scene.problem(Budget(slack_pct=1.0).objective("energy", auto), FREE)
+
+
+def test_what_free_switching_hides_in_gaps_is_kept_where_changes_cost_next_to_nothing(shared: Path) -> None:
+    """The plan of the free problem is judged under the other protocols, too: sums know nothing of it."""
+    made = posed(shared / "traces" / "tracelens__bert_h100.json.gz")
+    assert made.protocol == FREE
+    scene = build_scene(read_trace(str(shared / "traces" / "tracelens__bert_h100.json.gz")))
+    quick = tabulate(switching_model(scene.gpu), scene.costs["nominal"].clocks)
+    quick = replace(
+        quick,
+        switching_ns=np.minimum(quick.switching_ns, 1000),
+        host_call_ns=np.zeros_like(quick.host_call_ns),
+        stall_ns=np.minimum(quick.stall_ns, 1000),
+    )
+    free = solve(made, seed=0)
+    assert free.schedule is not None
+    static_j = joules(static_mix(replace(made, granularity="static")))
+    for name in ("follow", "lookahead"):
+        charged = scene.problem(made.objective, scene.protocols[name], switching=quick)
+        saved = static_j - joules(solve(charged, seed=0, also=[free.schedule]))
+        assert saved > 0.8 * (static_j - joules(free))
+
+
+def test_a_plan_with_less_freedom_is_a_start_for_one_with_more() -> None:
+    for seed in range(4):
+        made = host_bound(seed, n=9, boundary="periodic", slack=0.1)
+        fewer = solve(replace(made, granularity="kind"), seed=0, mixes=False)
+        if fewer.schedule is not None:
+            more = solve(made, seed=0, mixes=False, also=[fewer.schedule])
+            assert joules(more) <= joules(fewer) * (1 + CLOSED)
+
+
+def test_a_plan_that_the_policy_does_not_allow_is_no_start() -> None:
+    """A plan a launch tells launches of a kind apart."""
+    made = host_bound(1, n=9, boundary="periodic", slack=0.1)
+    launch = solve(made, seed=0, mixes=False)
+    assert launch.schedule is not None
+    kind = solve(replace(made, granularity="kind"), seed=0, mixes=False, also=[launch.schedule])
+    assert kind == solve(replace(made, granularity="kind"), seed=0, mixes=False)

@@ -23,8 +23,8 @@ from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.switching import PROTOCOLS
 from kdvfs_sim.optimize import charged
 from kdvfs_sim.optimize.charged import Charged
-from kdvfs_sim.optimize.descent import Steps, descend, objective
-from kdvfs_sim.optimize.target import Target
+from kdvfs_sim.optimize.descent import MAX_STEPS, descend, objective
+from kdvfs_sim.optimize.target import Effort, Target
 from tests.optimize.chains import chain_problem, random_table
 
 TICK_S = 0.01
@@ -101,7 +101,9 @@ def test_descents_hear_of_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
         model = method(problem, monkeypatch)._chase.paths.model
         clocks, target = np.zeros(20, dtype=np.int64), Target.of(problem.objective)
         with ticking() as heard:
-            descend(model, problem.chain.kind.astype(np.int64), 0, clocks, objective(target), Steps())
+            descend(
+                model, problem.chain.kind.astype(np.int64), 0, clocks, objective(target), Effort(MAX_STEPS)
+            )
     assert np.diff(heard).max() < DEAF_S
 
 
