@@ -155,6 +155,7 @@ def _kernel(fit: SweepFit, k: int) -> dict[str, Any]:
         row["fixed_s"] = float(fit.latency.fixed_s[k])
         row["compute_share_kind"] = "assumed" if assumed else "measured"
         row["compute_share_reason"] = assumed
+        row["follows_clock"] = _follows_clock(fit, k)
     if fit.power is not None and row["kernel"] in fit.power.kernels:
         of_power = fit.power.kernels.index(row["kernel"])
         row |= _residuals("power", fit.power, of_power, fit.power.n_parameters)
@@ -174,16 +175,25 @@ def _residuals(name: str, fit: LatencyFit | PowerFit, k: int, n_coefficients: in
     return {name: None, f"{name}_margin_pct": None, f"{name}_reason": reason}
 
 
+def _follows_clock(fit: SweepFit, k: int) -> float:
+    """Per cent longer for one per cent less SM clock, at the highest clocks: 1 is all SM, 0 no SM at all."""
+    assert fit.latency is not None
+    base = fit.readings.baseline
+    sm_mhz, mem_mhz = fit.readings.sm_mhz[base], fit.readings.mem_mhz[base]
+    at_top, below = fit.latency.time_s(sm_mhz * np.array([1.0, 0.999]), np.full(2, mem_mhz))[k]
+    return float(np.log(below / at_top) / -np.log(0.999))
+
+
 def _kernel_table(fit: SweepFit) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     grid.add_column("kernel")
     grid.add_column("category")
-    for heading in ("clocks", "time error %", "p95", "compute share", "power error %", "p95"):
+    for heading in ("clocks", "time error %", "p95", "follows clock", "power error %", "p95"):
         grid.add_column(heading, justify="right")
     for k in range(min(fit.readings.n_kernels, _ROWS)):
         row = _kernel(fit, k)
         cells = [row["kernel"][:_NAME], row["category"], str(row["n_clocks"])]
-        cells += [*_pair(row.get("time")), f"{row['compute_share']:.2f}" if "compute_share" in row else ""]
+        cells += [*_pair(row.get("time")), f"{row['follows_clock']:.2f}" if "follows_clock" in row else ""]
         grid.add_row(*cells, *_pair(row.get("power")))
     if fit.readings.n_kernels > _ROWS:
         grid.add_row(f"... and {fit.readings.n_kernels - _ROWS} more (--json has all)")
@@ -201,6 +211,7 @@ def _summary(fit: SweepFit, residual_p95: float | None) -> list[str]:
         if residual_p95 is not None:
             said = f"error {fit.latency.errors} % (median/p95), margin p95 {100 * residual_p95:.1f} %"
         lines.append(f"time, {fit.latency.form.name}: {said}")
+        lines.append("follows clock: per cent longer for one per cent less SM clock, at the highest clocks")
         reasons = why_assumed(fit.readings, fit.latency.form)
         for reason in dict.fromkeys(filter(None, reasons)):
             n = reasons.count(reason)

@@ -118,7 +118,7 @@ def notes(table: EqualSlack) -> list[str]:
     """What the rows rest on: flags, assumed numbers, and what the columns mean."""
     lines = [
         "range: the same schedule when assumed numbers take the ends of their ranges. "
-        "at best: no schedule of this policy can save more (a proved bound)."
+        "at best: no schedule of this policy can be better (a proved bound)."
     ]
     if any(row.dynamic_pct is not None for row in table.rows):
         lines.append(

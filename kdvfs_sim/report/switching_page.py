@@ -98,7 +98,8 @@ def _outcome(study: SwitchingStudy, gpu: GpuFacts) -> str:
 
 def _said(study: SwitchingStudy, row: StudyRow) -> str:
     if not row.switches_pay or nothing_to_survive(study):
-        return f"nothing beyond a lock or a mix of two ({row.energy_pct:+.2f} %)"
+        found = " was found" if row.energy_pct - row.lower_bound_pct > SHOWN_PCT else ""
+        return f"nothing{found} beyond a lock or a mix of two ({row.energy_pct:+.2f} %)"
     return (
         f"{row.energy_pct:+.2f} % by {row.protocol} ({row.surviving_pct:.0f} % of what free switching adds)"
     )
@@ -161,7 +162,9 @@ def _gpus(study: SwitchingStudy) -> Table:
         period = ""
         if scenario.gpu is not None and scenario.is_nominal:
             best = [study.best_period(scenario.gpu, protocol) for protocol in protocols]
-            period = ", ".join(f"{row.n_iterations} ({row.energy_pct:+.2f})" for row in best)
+            periods = [f"{row.n_iterations} ({row.energy_pct:+.2f})" for row in best]
+            named = (f"{protocol} {one}" for protocol, one in zip(protocols, periods, strict=True))
+            period = periods[0] if len(set(periods)) == 1 else ", ".join(named)
         grid.add_row(
             scenario.name,
             format_duration(scenario.switching_ns),

@@ -39,7 +39,8 @@ def best_power_limit(
     choices = scene.choices
     candidates = [pair for pair, allowed in zip(choices.clocks, choices.requestable, strict=True) if allowed]
     best: tuple[float, float, Clocks] | None = None
-    for limit_w in scene.power_limits_w:
+    idle_w = scene.gpu.value("power.idle_w", 0.0)
+    for limit_w in (watts for watts in scene.power_limits_w if watts > idle_w):  # others cannot be kept
         table = scene.power_table("nominal", limit_w)
         judge = scene.judge(protocol, costs=table)
         for clocks in candidates if with_lock else (AUTO_CLOCKS,):

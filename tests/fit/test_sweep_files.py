@@ -162,6 +162,7 @@ def test_a_kernel_read_once_beside_others_has_no_error_of_its_own(
     assert gemm["time_margin_pct"] is not None
     assert (copy["time"], copy["time_margin_pct"]) == (None, None)
     assert document["time"]["n_readings"] == 7
+    assert gemm["follows_clock"] == pytest.approx(1.0, abs=0.02)
     assert "few clocks" in copy["compute_share_reason"]
 
 
@@ -180,3 +181,21 @@ def test_shares_are_measured_only_where_memory_clocks_tell_them_apart(
     assert ("one memory clock" in kernel["compute_share_reason"]) == (kind == "assumed")
     assert fit(tmp_path / "sweep.csv") == 0
     assert ("compute share assumed" in capsys.readouterr().out) == (kind == "assumed")
+
+
+def test_what_follows_the_clock_is_the_slope_of_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        f"{name},{sm},1593,{share * 1.41 / sm + (1 - share) * 1e-3},{sm / 5}"
+        for name, share in (("all", 1.0), ("half", 0.5), ("none", 0.0))
+        for sm in (600, 705, 855, 1005, 1155, 1305, 1410)
+    ]
+    assert fit(write(tmp_path, sweep_of(*rows)), "--json") == 0
+    kernels = json.loads(capsys.readouterr().out)["kernels"]
+    found = {kernel["kernel"]: kernel["follows_clock"] for kernel in kernels}
+    assert found == {
+        "all": pytest.approx(1.0, abs=0.05),
+        "half": pytest.approx(0.5, abs=0.1),
+        "none": pytest.approx(0.0, abs=0.05),
+    }

@@ -11,7 +11,8 @@ from kdvfs_hw.measure import observer as observer_module
 from kdvfs_hw.measure.counter import READ_TOO_SELDOM, Edge, EnergyWindow, energy_between, find_period
 from kdvfs_hw.runs.record import Record
 from kdvfs_hw.runs.trouble import IN_A_ROW, HopelessError, Troubles
-from kdvfs_hw.runs.validate import Settings
+from kdvfs_hw.runs.validate import Outcome, Settings
+from kdvfs_hw.runs.verdict import Verdict, quantity
 from subject import Bench, alternating, bench, build, write_subject
 
 from kdvfs_sim.core.errors import DeviceError
@@ -171,3 +172,21 @@ def test_to_observe_a_trace_nothing_is_optimized(tmp_path: Path) -> None:
     document = json.loads(run.stdout)
     assert document["readings"]["n_readings"] == 3
     assert {each["part"] for each in document["quantities"]} == {"step at auto"}
+
+
+def test_what_disagrees_with_readings_of_a_machine_that_was_too_busy_may_be_right() -> None:
+    troubles = Troubles()
+    for _ in range(IN_A_ROW - 1):
+        troubles.note("", energy(READ_TOO_SELDOM))
+    with pytest.raises(HopelessError):
+        troubles.note("", energy(READ_TOO_SELDOM))
+    assert not troubles.doubt
+    troubles.stopped = "as said"
+    assert "too busy" in troubles.doubt
+    read = [1.3, 1.31, 1.32]
+    step = [quantity("step", "time", "s", predicted, read, 0.02) for predicted in (1.0, 1.31)]
+    assert [each.answer for each in step] == ["disagrees", "agrees"]
+    doubted = Verdict(quantities=tuple(step)).doubted(troubles.doubt)
+    assert [each.answer for each in doubted.quantities] == ["not enough data", "agrees"]
+    assert doubted.overall == "not enough data"
+    assert Outcome(verdict=doubted, n_rounds=3, troubles=troubles).exit_code == DeviceError.exit_code

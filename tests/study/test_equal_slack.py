@@ -23,7 +23,7 @@ from kdvfs_sim.study.equal_slack import BASELINES, EqualSlack, equal_slack
 from kdvfs_sim.study.mixes import without_noise
 from kdvfs_sim.study.plans import PLANS as PLANS_KNOWN
 from kdvfs_sim.study.plans import Budget, Plan, plans_from
-from kdvfs_sim.study.power_limit import static
+from kdvfs_sim.study.power_limit import best_power_limit, static
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error
 from kdvfs_sim.trace.readers import read_trace
@@ -345,3 +345,24 @@ def test_the_page_is_no_wider_than_a_window(table: EqualSlack, capsys: pytest.Ca
     for row in table.rows:  # what to run is there, over as many lines as it takes
         if row.name == "static":
             assert row.reason.split("; at the ")[0] in words
+
+
+def test_a_budget_of_energy_ends_with_what_is_fastest(layer: Scene) -> None:
+    for saved_pct, says in ((3.0, "Within the energy budget"), (97.0, "No policy keeps the budget.")):
+        budget = Budget(energy_pct=100 - saved_pct)
+        sentence = closing_sentence(
+            equal_slack(layer, budget=budget, protocols=["free"], plans=plans_from("kind"))
+        )
+        assert sentence.startswith(says)
+
+
+def test_a_limit_that_the_idle_gpu_exceeds_is_none() -> None:
+    """A B200 may be set to 200 W and draws 250 W idle."""
+    scene = build_scene(read_trace("h200_decode_tiny_kernels"), gpu="b200")
+    assert min(scene.power_limits_w) < scene.gpu.need("power.idle_w").value
+    objective = Budget(slack_pct=50.0).objective(
+        "energy", scene.replay(static(AUTO_CLOCKS, scene, FREE), FREE).metrics
+    )
+    choice = best_power_limit(scene, scene.protocols["free"], objective, with_lock=False)
+    assert not isinstance(choice, str)
+    assert choice.limit_w >= scene.gpu.need("power.idle_w").value

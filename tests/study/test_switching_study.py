@@ -196,7 +196,10 @@ def test_the_sentences_name_every_gpu_and_that_nothing_was_validated(study: Swit
 def test_the_same_is_said_once(study: SwitchingStudy, capsys: pytest.CaptureFixture[str]) -> None:
     """Of GPUs, and of both ends of a range, that leave the same."""
     static_mix = study.baselines["static-mix"]
-    rows = tuple(replace(row, switches_pay=False, energy_pct=static_mix[1]) for row in study.rows)
+    rows = tuple(
+        replace(row, switches_pay=False, energy_pct=static_mix[1], lower_bound_pct=static_mix[1])
+        for row in study.rows
+    )
     alike = replace(study, rows=rows, gpus=tuple(load_gpu(n) for n in ("h200", "b200")))
     first, *others = sentences(alike)
     assert others == ["Not validated on hardware."]
@@ -204,6 +207,8 @@ def test_the_same_is_said_once(study: SwitchingStudy, capsys: pytest.CaptureFixt
     assert first.count("nothing beyond a lock or a mix of two") == 1
     assert first.endswith("at the nominal latency and at both ends of what is believable.")
     assert "nothing to survive" not in _printed(alike, capsys)
+    unproven = tuple(replace(row, lower_bound_pct=static_mix[1] - 1) for row in rows)
+    assert "nothing was found beyond a lock or a mix of two" in sentences(replace(alike, rows=unproven))[0]
     nothing = replace(alike, baselines={**alike.baselines, "ideal": static_mix})
     page = _printed(nothing, capsys)
     assert "no more than without switching, nothing to survive" in page

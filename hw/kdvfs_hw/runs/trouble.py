@@ -69,6 +69,11 @@ class Troubles:
         found.setdefault(kind, []).append(reason)
 
     @property
+    def doubt(self) -> str:
+        """Why readings that were not void need not be right, either: "" where nothing speaks against them."""
+        return _BUSY if self.stopped and self._ill_watched else ""
+
+    @property
     def n_void(self) -> int:
         return sum(map(len, self._void.values()))
 

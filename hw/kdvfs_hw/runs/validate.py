@@ -173,6 +173,8 @@ def _rounds(
     record.add("troubles", **troubles.to_json())
     troubles.refuse_all_void(device.uuid)
     chosen = choose(plan, blocks, slack=settings.slack) if len(plan.arms) > 2 and blocks else None
+    if troubles.doubt:
+        verdict = verdict.doubted(troubles.doubt)
     notes = tuple(_notes(device, plan, [*steps, *(r for each in readings.values() for r in each)]))
     return Outcome(verdict=verdict, n_rounds=n_rounds, troubles=troubles, notes=notes, chosen=chosen)
 

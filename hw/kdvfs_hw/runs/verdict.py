@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kdvfs_hw.measure.statistics import Answer, Interval, interval, judge
@@ -125,6 +125,15 @@ class Verdict:
             if found:
                 return tuple(found)
         return tuple(parts)
+
+    def doubted(self, reason: str) -> Verdict:
+        """The same where readings may be wrong: what disagrees with them may be right."""
+        return Verdict(
+            quantities=tuple(
+                replace(each, answer="not enough data", note=reason) if each.answer == "disagrees" else each
+                for each in self.quantities
+            )
+        )
 
     def to_json(self) -> Mapping[str, Any]:
         return {
