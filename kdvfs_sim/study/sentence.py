@@ -15,8 +15,10 @@ SHOWN_PCT = 5e-3  # points; what a table shows
 def closing_sentence(table: EqualSlack) -> str:
     """The saving over the best of static, static-mix and power limit, whether that exceeds what the assumed
     numbers alone move, and what remains of it under the GPU's lagging governor, where that is known."""
-    free = _best(row for row in table.rows if row.protocol == "free" and not row.is_baseline)
-    charged = _best(row for row in table.rows if row.protocol not in ("free", "any") and not row.is_baseline)
+    asked = any(not row.is_baseline and row.name != "auto" for row in table.rows)
+    policies = [row for row in table.rows if not row.is_baseline or (asked and row.name == "pass")]
+    free = _best(row for row in policies if row.protocol == "free")
+    charged = _best(row for row in policies if row.protocol not in ("free", "any"))
     parts = [_compare(row, table) for row in (free, charged) if row is not None]
     if not parts:
         baseline = _best(row for row in table.rows if row.is_baseline)
@@ -40,7 +42,7 @@ def _fastest(table: EqualSlack) -> str | None:
         return min(known, key=lambda row: row.time_pct or 0.0, default=None)
 
     baseline = least(row for row in table.rows if row.name in WITHOUT_SWITCHING)
-    policy = least(row for row in table.rows if not row.is_baseline)
+    policy = least(row for row in table.rows if row.name not in WITHOUT_SWITCHING)
     if baseline is None:
         return None
     assert baseline.time_pct is not None
@@ -68,7 +70,7 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
         rest = f" (up to {open_pct:.2f} points more are not ruled out)" if open_pct > SHOWN_PCT else ""
         return (
             f"{title}, no policy {found} more than {baseline.name} does without switching: "
-            f"{-baseline.energy_pct:.2f} % of AUTO's energy at {baseline.time_pct:+.2f} % time{rest}."
+            f"{_saved(baseline)} % of AUTO's energy at {baseline.time_pct:+.2f} % time{rest}."
             f"{_lagging(baseline, None)}"
         )
     error = own_error(row, baseline)
@@ -84,6 +86,11 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
         f"time, {over:.2f} points over the best of static, static-mix and power limit ({baseline.name}, "
         f"{-baseline.energy_pct:.2f} %): {verdict}{_lagging(row, _best_lagging(table, row.protocol))}"
     )
+
+
+def _saved(row: PolicyRow) -> str:
+    assert row.energy_pct is not None
+    return f"{round(-row.energy_pct, 2) + 0.0:.2f}"  # no minus before nothing
 
 
 def _lagging(row: PolicyRow, baseline: PolicyRow | None) -> str:
