@@ -10,6 +10,7 @@ time, and searched by ``descent``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,8 +33,9 @@ from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
-NEAR = 1e-4  # relative: where that look takes the multiplier to be found
-OFF = (-0.01, 0.01, -0.02, 0.02, -0.04, 0.04)  # relative: multipliers beside the best one
+NEAR = 2e-4  # relative: where that look takes the multiplier to be found
+# Multipliers asked for when a gap is left: None between both sides of the budget, else relative to the best
+REFINED = (None, -0.01, None, 0.01, -0.02, 0.02, -0.04, 0.04)
 N_STARTS = 3  # choices of the free problem that a descent starts from
 
 
@@ -90,11 +92,17 @@ class Chase:
         )
 
     def _refined(self, target: Target, found: list[Outcome]) -> list[Outcome]:
-        """The same with more outcomes: those of multipliers a little off, which differ elsewhere."""
+        """The same with more outcomes: those of other multipliers, which differ elsewhere."""
         assert not isinstance(self.paths, LongPaths)
         energy_weight, time_weight = self.frontier.tightest(target)[0]
-        for step in OFF:
-            self.frontier.ask(self.paths, energy_weight, time_weight * (1 + step))
+        for step in REFINED:
+            bracket = self.frontier.bracket(target) if step is None else None
+            if bracket is not None:
+                self.frontier.ask(self.paths, 1.0, math.sqrt(bracket[0] * bracket[1]))
+            elif step is not None:
+                self.frontier.ask(self.paths, energy_weight, time_weight * (1 + step))
+            else:
+                continue
             found = self._exchanged(self.paths, target, found) or found
             if self._closed(found, target, self.frontier.bound(target)):
                 break
@@ -116,13 +124,13 @@ class Charged:
         self._group = group_launches(problem.chain, problem.granularity)
         self._begins: Bools = np.diff(self._group, prepend=-1) != 0
         self._target = Target.of(problem.objective)
-        relaxed = self._paths(self._rows, at_least=True)
+        relaxed = self._paths(self._rows, at_least=True, gap=gap / 10)
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
         self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
         self._chase = chase
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
-            predicted = self._paths(self._rows, at_least=False)
+            predicted = self._paths(self._rows, at_least=False, gap=gap / 10)
             assert not isinstance(predicted, LongPaths)
             if not _alike(relaxed.model, predicted.model, gap):
                 self._chase = Chase(paths=predicted, gap=gap, seeds=chase.frontier.tightest(self._target))

@@ -53,6 +53,7 @@ class Frontier:
 
     lines: list[Line] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
+    met: list[tuple[float, Outcome]] = field(default_factory=list)  # by time's weight over energy's
 
     def ask(self, oracle: Oracle, energy_weight: float, time_weight: float) -> Outcome | None:
         """Add what an oracle says of some weights."""
@@ -60,6 +61,8 @@ class Frontier:
         self.lines.append(Line(energy_weight, time_weight, value_j))
         if outcome is not None:
             self.outcomes.append(outcome)
+            if energy_weight > 0:
+                self.met.append((time_weight / energy_weight, outcome))
         return outcome
 
     @property
@@ -78,6 +81,15 @@ class Frontier:
         beyond = [o for o in self.outcomes if not target.allows(o)]
         nearest = min(beyond, key=lambda o: o.time_ns if by_time else o.energy_j, default=None)
         return self.best(target), nearest
+
+    def bracket(self, target: Target) -> tuple[float, float] | None:
+        """The nearest multipliers whose outcomes lie on different sides of a budget that binds."""
+        by_time = target.max_time_ns < np.inf
+        above = [slope for slope, outcome in self.met if target.allows(outcome) == by_time]
+        below = [slope for slope, outcome in self.met if target.allows(outcome) != by_time]
+        low = max(below, default=0.0)
+        high = min((slope for slope in above if slope > low), default=np.inf)
+        return (low, high) if 0 < low < high < np.inf else None
 
     def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
         """The outcomes next to a time: the last one within it, the first one beyond."""

@@ -234,7 +234,7 @@ def _judged_also(problem: Problem, method: Method, gap: float, also: Sequence[Sc
         target = Target.of(problem.objective)
         free = _Free(problem, 100 * gap)  # a start, no answer
         plans += [o.choice[group] for o in free.outcomes(target)[:N_BEYOND]]
-    allowed = _free_choices(problem, group)
+    allowed = _free_choices(problem, group) if plans else np.zeros((0, 0), dtype=np.bool_)
     found = []
     for rows in plans:
         by_group = rows_by_group(rows, group, len(allowed))
