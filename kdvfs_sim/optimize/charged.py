@@ -33,7 +33,7 @@ from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
-NEAR = 2e-4  # relative: where that look takes the multiplier to be found
+NEAR = 1e-4  # relative: where that look takes the multiplier to be found
 # Multipliers asked for when a gap is left: None between both sides of the budget, else relative to the best
 REFINED = (None, -0.01, None, 0.01, -0.02, 0.02, -0.04, 0.04)
 N_STARTS = 3  # choices of the free problem that a descent starts from
@@ -228,7 +228,8 @@ class Charged:
         seeds = explore(partial(weigh, free), target, near=NEAR).tightest(target)
         for rows in (self._rows[few], self._rows) if n == SHORT and step > 1 else (self._rows[few],):
             paths = self._paths(rows, at_least=True, n_launches=n, gap=self._gap)
-            seeds = explore(paths, target, near=NEAR, gap=self._gap, seeds=seeds).tightest(target)
+            near = max(NEAR, self._gap / 5)
+            seeds = explore(paths, target, near=near, gap=self._gap, seeds=seeds).tightest(target)
         return seeds
 
     def _descents(self, target: Target) -> list[Outcome]:
