@@ -77,8 +77,8 @@ def plans(problem: Problem) -> Iterator[Schedule]:
     """Every plan of a problem's decision space that is beyond doubt, lazily; for tiny problems.
 
     One clock pair per launch (per kind under that granularity). Under ``follow`` a request is made at the
-    boundary and under ``lookahead`` it lands on one; plans in which a request would have to wait for the one
-    before are left out, and so are stalls under ``lookahead`` and its changes across the iteration's edge.
+    boundary and under ``lookahead`` it lands on one; plans in which one is decided before the one before is
+    done with are left out, and so are stalls under ``lookahead`` and its changes across the iteration's edge.
     """
     rows = np.flatnonzero(problem.costs.requestable).tolist()
     chain = problem.chain
@@ -137,8 +137,9 @@ def _in_time(problem: Problem, rows: list[int]) -> Requests | None:
     if changes and problem.boundary == "periodic":
         following.append(total + int(start[changes[0][0]]))
     for (launch, old, new), then in zip(changes, following, strict=False):
+        # decided at the boundary, done with when it has landed and its call returned
         busy = max(problem.switching.host_call_ns[old, new], problem.switching.switching_ns[old, new])
-        if then < start[launch] + busy:
+        if then < start[launch] + problem.protocol.trigger_ns + busy:
             return None
     return requests
 

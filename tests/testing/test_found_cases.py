@@ -11,7 +11,11 @@ from kdvfs_sim.core.switching import DRAIN, FOLLOW, LOOKAHEAD
 from kdvfs_sim.optimize.search import SearchOptimizer
 from kdvfs_sim.optimize.solve import ExactOptimizer
 from kdvfs_sim.testing.law import Law
-from kdvfs_sim.testing.laws.optimizer import lower_bound_is_true, never_worse_than_a_baseline
+from kdvfs_sim.testing.laws.optimizer import (
+    lower_bound_is_true,
+    never_worse_than_a_baseline,
+    optimal_where_it_says_so,
+)
 from kdvfs_sim.testing.laws.optimizer_pairs import (
     changes_that_cost_nothing_are_free,
     changes_that_never_land_are_not_asked_for,
@@ -156,6 +160,29 @@ def a_request_that_saves_the_last_digit() -> Problem:
 def test_of_equals_a_search_takes_the_one_that_asks_for_nothing(case: Callable[[], Problem]) -> None:
     for seed in range(20):
         changes_that_never_land_are_not_asked_for(Seeded(seed), case())
+
+
+def two_requests_within_one_trigger() -> Problem:
+    """Launches that begin before the trigger of a request has passed: no second one is decided there."""
+    return problem(
+        trace((0, 0, 0), (0, 0, 1000), n_kinds=2),
+        costs(
+            THREE,
+            time=[[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
+            power_w=[[100.0, 101.0, 101.0], [100.0, 101.0, 101.0]],
+            idle_w=[10.0, 10.0, 10.0],
+        ),
+        switching(call_ns=[[0, 0, 0]] * 3, lands_ns=[[0, 0, 0], [0, 0, 0], [1, 0, 0]]),
+        protocol=FOLLOW.with_timing(trigger_ns=5),
+        boundary="one-shot",
+        start=2,
+        minimize="energy",
+    )
+
+
+def test_a_change_is_outstanding_from_where_it_is_decided() -> None:
+    optimal_where_it_says_so(ExactOptimizer(), two_requests_within_one_trigger())
+    lower_bound_is_true(ExactOptimizer(), two_requests_within_one_trigger())
 
 
 class Seeded:
