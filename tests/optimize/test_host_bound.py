@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import FREE, Boundary
@@ -35,7 +36,13 @@ TABLE = costs(
 
 
 def host_bound(
-    seed: int, *, n: int = 5, n_streams: int = 1, slack: float = 0.01, boundary: Boundary = "periodic"
+    seed: int,
+    *,
+    n: int = 5,
+    n_streams: int = 1,
+    slack: float = 0.01,
+    boundary: Boundary = "periodic",
+    table: CostTable | None = None,
 ) -> Problem:
     """Launches that the host hands out now faster, now slower than they run, and sometimes awaits."""
     random = np.random.default_rng(seed)
@@ -54,7 +61,7 @@ def host_bound(
             now = sum(host[-1][1:3])
     made = problem(
         trace(*ops, host=host, n_kinds=3),
-        TABLE,
+        TABLE if table is None else table,
         protocol=FREE,
         boundary=boundary,
         stream=(0, 0),
