@@ -329,9 +329,11 @@ def schedulable_share(
     """
     assert ideal.schedule is not None
     busy_ns = scene.chain.duration_ns + scene.chain.lag_ns
-    starts = [request.launch for request in ideal.schedule.requests if request.launch > 0]
+    requests = ideal.schedule.requests
+    starts = [request.launch for request in requests if request.launch > 0]
     runs_ns = np.add.reduceat(busy_ns, [0, *starts])
-    if len(runs_ns) > 1 and ideal.schedule.requests[0].clocks == ideal.schedule.requests[-1].clocks:
+    # before the first request the clocks are those that the period ended with
+    if len(runs_ns) > 1 and (requests[0].launch > 0 or requests[0].clocks == requests[-1].clocks):
         runs_ns = np.array([runs_ns[-1] + runs_ns[0], *runs_ns[1:-1]])  # across the end of the period
     return tuple((int(ns), float(runs_ns[runs_ns > ns].sum() / max(1, runs_ns.sum()))) for ns in latencies_ns)
 
