@@ -13,11 +13,14 @@ from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
+    from kdvfs_sim.core.clocks import Clocks
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Int64s, Program
 
 
-def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] | None) -> Chain:
+def chain_of(
+    program: Program, costs: CostTable | None, stream: tuple[int, int] | None, start: Clocks | None
+) -> Chain:
     """See Program.chain."""
     if stream is None:
         if len(program.streams) > 1:
@@ -26,7 +29,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         stream = program.streams[0]
     ops = program.ops_of_stream[program.stream_index(*stream)]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
-    reason, floor = _why_not_additive(program, costs, lag)
+    reason, floor = _why_not_additive(program, costs, lag, start)
     overlaps = bool((lag < 0).any())
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
@@ -63,7 +66,7 @@ def _gaps(ops: Int64s, start: Int64s, end: Int64s) -> Int64s:
 
 
 def _why_not_additive(
-    program: Program, costs: CostTable | None, recorded: Int64s
+    program: Program, costs: CostTable | None, recorded: Int64s, start: Clocks | None
 ) -> tuple[str, Int64s | None]:
     """The reason, empty if there is none, and the least times from start to start, where known.
 
@@ -81,7 +84,10 @@ def _why_not_additive(
         return "", None
     if costs is None:
         return "not known without a cost table: launches may bind at other clocks", None
-    ratio = np.where(np.isfinite(costs.ratio) & costs.requestable, costs.ratio, np.nan)
+    chosen = costs.requestable.copy()
+    if start is not None:
+        chosen[costs.index(start)] = True
+    ratio = np.where(np.isfinite(costs.ratio) & chosen, costs.ratio, np.nan)
     ratio = np.concatenate([ratio, np.ones((costs.n_kinds, 1))], axis=1)[program.kind]
     ops = program.ops_of_stream[0]
     reason = ""
@@ -96,6 +102,12 @@ def _why_not_additive(
                 f"at the {what} clocks {changed.size} of {ops.size} gaps are not as recorded "
                 f"(the first before launch {changed[0]}): the host binds"
             )
+    waits = np.flatnonzero(recorded[1:] > program.after_lag_ns[ops[1:]]) + 1
+    if waits.size and not reason:
+        reason = (
+            f"{waits.size} of {ops.size} launches wait for the host at all clocks (the first is launch "
+            f"{waits[0]}): the host binds"
+        )
     earliest, latest = starts
     return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0) if reason else None
 

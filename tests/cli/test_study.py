@@ -71,7 +71,7 @@ def test_workers_end_with_a_study_that_is_killed(tmp_path: Path, how: signal.Sig
 def test_a_worker_that_is_killed_is_no_bug_of_ours(
     kdvfs: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel ends processes where memory runs out: what to do about it is said, and nothing is written."""
+    """Where memory runs out the kernel ends processes: what to do is said, and nothing is written."""
 
     def killed(*_: object, executor: Executor, **__: object) -> SwitchingStudy:
         executor.submit(signal.raise_signal, signal.SIGKILL).result()
