@@ -93,8 +93,8 @@ def equal_slack(
 
     ``confidence``: add, under every charged protocol, a plan per launch that keeps a time budget with this
     probability when switching times scatter as ``luck`` says; and say of every plan that switches how often
-    it does. Raises InputError if AUTO's energy is not known, or it takes no time or no energy: there is nothing
-    to compare with then.
+    it does. Raises InputError if AUTO's energy is not known, or it takes no time or no energy: there is
+    nothing to compare with then.
     """
     comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck(), progress)
     flags = list(scene.flags)
