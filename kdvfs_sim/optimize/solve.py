@@ -18,6 +18,7 @@ from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import (
+    ROUNDED_NS,
     Bools,
     Cells,
     Floats,
@@ -32,7 +33,8 @@ from kdvfs_sim.optimize.additive import (
 from kdvfs_sim.optimize.assignment import as_rows, as_schedule
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
-from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
+from kdvfs_sim.optimize.frontier import explore
+from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack, weigh
 from kdvfs_sim.optimize.replayed import improve, may_descend, rows_by_group
 from kdvfs_sim.optimize.target import Outcome, Target
 
@@ -108,7 +110,10 @@ def _solve(
         return Solution(status="not applicable", message=str(error), seed=seed)
     if not problem.chain.additive:
         least = objective.value(*least_cost(problem.chain, problem.costs))
-        bounds = (method.bound, method.mixed_bound) if not problem.chain.overlaps else (least, least)
+        bounds = (method.bound, method.mixed_bound)
+        if problem.protocol.charged and not problem.protocol.drains:
+            bounds = _in_no_time(problem, gap)
+        bounds = bounds if not problem.chain.overlaps else (least, least)
         method.bound, method.mixed_bound = (max(bound, least) for bound in bounds)
     found = _judged(problem, method)
     found += _judged_also(problem, method, gap, also)
@@ -137,6 +142,28 @@ def _method(problem: Problem, gap: float) -> Method:
     if not problem.protocol.charged:
         return _Free(problem, gap)
     return Charged(problem, partial(_restricted, problem), gap)
+
+
+def _in_no_time(problem: Problem, gap: float) -> tuple[float, float]:
+    """Bounds on single schedules and on mixes where gaps may be longer than the least that they are and
+    changes land after a time of their own.
+
+    Longer gaps leave room for changes, and move what lands at a time to an earlier launch: with the least
+    gaps a change that takes time may cost more. So changes take none here. A launch may run under several clocks, as
+    mixes of choices do, and rounding may shorten it.
+    """
+    rows = np.arange(problem.costs.n_clocks)
+    cells = cells_of(problem.chain, problem.costs, rows, at_least=True, start=problem.start)
+    cells = cells._replace(
+        duration_ns=np.maximum(cells.duration_ns - ROUNDED_NS, 0),
+        idle_w=np.full(len(rows), np.nanmin(cells.idle_w)),  # a gap need not pass under the clocks before it
+    )
+    groups = fold(cells, np.arange(len(problem.chain)))
+    target = Target.of(problem.objective)
+    if not groups.allowed.any(axis=1).all():
+        return -np.inf, -np.inf
+    lines = explore(partial(weigh, groups), target, near=gap / 10)
+    return lines.bound(target), lines.bound(Target.of_mean(problem.objective))
 
 
 def _bound(method: Method, answer: Solution) -> float:

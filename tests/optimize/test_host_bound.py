@@ -14,7 +14,7 @@ import pytest
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, Boundary, SwitchTable
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.switching import switching_model, tabulate
 from kdvfs_sim.optimize.baselines import locked, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, solve
@@ -223,3 +223,29 @@ def test_a_run_that_stays_at_clocks_that_nobody_can_ask_for() -> None:
     answer = solve(made, seed=0)
     assert answer.metrics is not None
     assert answer.metrics.time_s == 2.2e-6
+
+
+@pytest.mark.parametrize(
+    "protocol", [FOLLOW.with_timing(trigger_ns=5000), LOOKAHEAD], ids=["follow", "lookahead"]
+)
+def test_a_change_that_lands_in_a_gap_costs_no_more_than_the_bound_says(protocol: SwitchProtocol) -> None:
+    """With the least gaps work begins earlier, and runs on at the dear clocks until the change has landed."""
+    made = problem(
+        trace(
+            (1, 0, 1000, 0, 0, 0),
+            (1, 0, 10, 1, 0, 0),
+            (1, 1000, 10, 0, 0, 0),
+            (0, 6368, 3000, 0, 0, 1),
+            host=[(0, -12, 0, "launch"), (0, 5148, 0, "launch")],
+        ),
+        costs(CLOCKS[:2], time=[[1, 1], [1, 1]], power_w=[[50, 100], [100, 100]], idle_w=[0, 0]),
+        SwitchTable.uniform(2, host_call_ns=0, switching_ns=0 if protocol.trigger_ns else 5000),
+        protocol=protocol,
+        boundary="one-shot",
+        start=1,
+        stream=(0, 0),
+    )
+    answer = solve(made, seed=0)
+    assert answer.lower_bound is not None
+    assert joules(answer) == pytest.approx(2.52e-4)
+    assert answer.lower_bound <= joules(answer)
