@@ -135,8 +135,10 @@ def is_kdvfs_parquet(path: Path) -> bool:
 
 
 def check_target(path: Path) -> None:
-    """Raise InputError if writing a trace to ``path`` would replace a file of another kind."""
+    """Raise InputError for a name that promises another format, or a file of another kind."""
     refuse_foreign(path, is_kdvfs_parquet, "a kdvfs trace")
+    if path.suffix not in ("", ".parquet"):
+        raise InputError(f"{path}: a kdvfs trace is a Parquet file; a name that ends in .parquet is right")
 
 
 class ParquetReader:

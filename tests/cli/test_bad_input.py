@@ -219,6 +219,11 @@ def test_a_file_of_another_kind_is_not_replaced(kdvfs: Run, tmp_path: Path, verb
     assert other.read_text() == "years of work"
 
 
+def test_a_name_that_promises_another_format_is_refused(kdvfs: Run, tmp_path: Path) -> None:
+    assert_refused(kdvfs("import", LAYER, "-o", tmp_path / "layer.csv"), 3, "layer.csv", ".parquet")
+    assert files_in(tmp_path) == []
+
+
 def test_a_study_does_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text("[]")
     outcome = kdvfs("study", "switching", LAYER, "--out-dir", tmp_path)
