@@ -149,8 +149,8 @@ def _in_no_time(problem: Problem, gap: float) -> tuple[float, float]:
     changes land after a time of their own.
 
     Longer gaps leave room for changes, and move what lands at a time to an earlier launch: with the least
-    gaps a change that takes time may cost more. So changes take none here. A launch may run under several clocks, as
-    mixes of choices do, and rounding may shorten it.
+    gaps a change that takes time may cost more. So changes take none here. A launch may run under several
+    clocks, as mixes of choices do, and rounding may shorten it.
     """
     rows = np.arange(problem.costs.n_clocks)
     cells = cells_of(problem.chain, problem.costs, rows, at_least=True, start=problem.start)
