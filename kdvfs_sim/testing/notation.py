@@ -145,7 +145,7 @@ def problem(
     first = table.auto if start is None else start
     judge = Judge(recording, table, changes, rules, boundary, table.clocks[first])
     return Problem(
-        chain=judge.program.chain(table, stream=stream),
+        chain=judge.program.chain(table, stream=stream, start=table.clocks[first]),
         costs=table,
         switching=changes,
         protocol=rules,
