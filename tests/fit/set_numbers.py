@@ -21,9 +21,9 @@ from kdvfs_sim.gpu.fit.plan import Goal, choose, follow
 from kdvfs_sim.gpu.fit.power_fit import fit_power
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings, merge_repeats
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
-from kdvfs_sim.gpu.fit.tabulated import interpolated
 
 from .datasets import DATASETS, Dataset
+from .tabulated import interpolated
 
 TIME_FORMS: Final = ("sum", "max", "max+c", "p2+c", "p4+c", "p+c", "p4+c, eta")
 FEW_FORMS: Final = ("sum", "max", "max+c", "p4+c")

@@ -14,14 +14,13 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from kdvfs_sim.gpu.fit.few import READING_NOISE, Prediction, SharedModel, fit_shared
+from kdvfs_sim.gpu.fit.few import LEVEL, READING_NOISE, Prediction, SharedModel, fit_shared
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
 from kdvfs_sim.gpu.fit.shared import Ints
 
 LeftOut: TypeAlias = Literal["clock", "kernel", "trace"]
 Quantity: TypeAlias = Literal["time", "power"]
-LEVEL: Final = 0.9
 # A kernel read at fewer clocks than this is as good as new: its intervals are calibrated on left-out kernels.
 FEW_READINGS: Final = 3
 # A class of clocks with fewer left-out readings than this is calibrated with all of them.
@@ -178,9 +177,7 @@ def cross_validate(
     return found.widened() if calibrate else found
 
 
-def calibrated(
-    model: SharedModel, *, folds: int = 5, seed: int = 0, reading_noise: float = READING_NOISE
-) -> SharedModel:
+def calibrated(model: SharedModel, *, folds: int = 5) -> SharedModel:
     """The same model with intervals as wide as its errors on left-out readings ask for.
 
     On left-out clocks for kernels that were read at several, on left-out kernels for the others.
@@ -193,7 +190,7 @@ def calibrated(
     for mode, kernels in modes:
         if not kernels.any():
             continue
-        found = cross_validate(readings, mode, folds=folds, seed=seed, reading_noise=reading_noise)
+        found = cross_validate(readings, mode, folds=folds)
         for quantity, factors in factor.items():
             for where in (False, True):
                 factors[kernels[:, None] & (beyond == where)] = found.widen(quantity, beyond=where)

@@ -95,9 +95,9 @@ def _any_costs(draw: st.DrawFn, n_kinds: int, max_clocks: int, tempting: bool) -
 
 
 @st.composite
-def _switching(draw: st.DrawFn, n: int, pairwise: bool, stalls: bool) -> SwitchTable:
+def _switching(draw: st.DrawFn, n: int, stalls: bool) -> SwitchTable:
     """The same for every pair, or a cost of its own for each; from nothing to longer than any small trace."""
-    if not pairwise or draw(_COIN):
+    if draw(_COIN):
         return SwitchTable.uniform(n, host_call_ns=draw(_CALL), switching_ns=draw(_LANDS))
 
     def table(values: st.SearchStrategy[int]) -> Any:
@@ -133,14 +133,13 @@ def problems(
     minimize: Sequence[Minimize] = ("energy",),
     slacks: Sequence[float] = SLACKS,
     max_clocks: int = 3,
-    pairwise: bool = True,
     stalls: bool = True,
     tempting: bool = False,
 ) -> Problem:
     """At most five launches of two kinds at three clocks; switching from nothing to longer than all.
 
     ``slacks``: of the time budget over AUTO. A problem that minimizes time has an energy budget instead,
-    as much as AUTO takes or less, and EDP has none. ``pairwise``: switch costs may differ by pair.
+    as much as AUTO takes or less, and EDP has none. Switch costs may differ by pair.
     ``tempting``: every other clock takes longer and less energy.
     """
     recording = draw(chains() if recordings is None else recordings)
@@ -154,7 +153,7 @@ def problems(
         )
     boundary = draw(st.sampled_from(boundaries))
     n = table.n_clocks
-    switches = draw(_switching(n, pairwise, stalls)) if protocol.charged else SwitchTable.zero(n)
+    switches = draw(_switching(n, stalls)) if protocol.charged else SwitchTable.zero(n)
     posed = problem(
         recording,
         table,
