@@ -40,12 +40,10 @@ def _times(values: st.SearchStrategy[Any], n: int) -> st.SearchStrategy[list[Any
 
 @cache
 def _launches(
-    n_kinds: int, least: int, most: int, durations_ns: tuple[int, ...]
+    least: int, most: int, durations_ns: tuple[int, ...]
 ) -> st.SearchStrategy[list[tuple[int, int, int]]]:
-    """(kind, duration, gap before it)."""
-    launch = st.tuples(
-        st.integers(0, n_kinds - 1), st.sampled_from(durations_ns), st.sampled_from([0, 0, 7, 100])
-    )
+    """(kind of two, duration, gap before it)."""
+    launch = st.tuples(st.integers(0, 1), st.sampled_from(durations_ns), st.sampled_from([0, 0, 7, 100]))
     return st.lists(launch, min_size=least, max_size=most)
 
 
@@ -55,17 +53,16 @@ def chains(
     *,
     max_launches: int = 5,
     min_launches: int = 1,
-    n_kinds: int = 2,
     durations_ns: tuple[int, ...] = (1000, 300, 50, 0),
 ) -> Trace:
-    """One stream without a host, with and without gaps."""
+    """One stream of two kinds without a host, with and without gaps."""
     rows: list[tuple[int, int, int]] = []
     now = 0
-    for kind, duration, gap in draw(_launches(n_kinds, min_launches, max_launches, durations_ns)):
+    for kind, duration, gap in draw(_launches(min_launches, max_launches, durations_ns)):
         now += gap if rows else 0
         rows.append((kind, now, duration))
         now += duration
-    return trace(*rows, n_kinds=n_kinds)
+    return trace(*rows, n_kinds=2)
 
 
 @st.composite
