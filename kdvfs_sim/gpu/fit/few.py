@@ -54,21 +54,21 @@ class SharedModel:
     time_widen: Floats
     power_widen: Floats
 
-    def time_s(self, *, seed: int = 0) -> Prediction:
+    def time_s(self) -> Prediction:
         """NaN for a kernel without any time."""
-        return self._predict("time", seed)
+        return self._predict("time")
 
-    def power_w(self, *, seed: int = 0) -> Prediction:
+    def power_w(self) -> Prediction:
         """A kernel without any power gets the powers of its category, or of the GPU."""
-        return self._predict("power", seed)
+        return self._predict("power")
 
     def relative_draws(self, kernel: int, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Log time and log energy relative to the baseline, (n, n_clocks) each, right clock by clock."""
         time = self.time.draws(kernel, n, rng, relative_to=self.baseline)
         return time, time + self.power.draws(kernel, n, rng, relative_to=self.baseline)
 
-    def _predict(self, quantity: str, seed: int) -> Prediction:
-        rng = np.random.default_rng(seed)
+    def _predict(self, quantity: str) -> Prediction:
+        rng = np.random.default_rng(0)
         model, levels, widen = (
             (self.time, self.time_level, self.time_widen)
             if quantity == "time"
