@@ -39,14 +39,6 @@ class Metrics:
         """Energy over time; None if the energy is unknown or no time passed."""
         return None if self.energy_j is None or self.time_s == 0 else self.energy_j / self.time_s
 
-    @property
-    def edp_js(self) -> float | None:
-        return None if self.energy_j is None else self.energy_j * self.time_s
-
-    @property
-    def ed2p_js2(self) -> float | None:
-        return None if self.energy_j is None else self.energy_j * self.time_s**2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:

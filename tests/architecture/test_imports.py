@@ -10,7 +10,20 @@ import pytest
 
 import kdvfs_sim
 
-HEAVY = ("numpy", "polars", "numba", "scipy", "simpy", "plotly", "hypothesis", "pynvml", "rich", "typer")
+HEAVY = (
+    "numpy",
+    "polars",
+    "numba",
+    "scipy",
+    "simpy",
+    "msgspec",
+    "altair",
+    "vl_convert",
+    "hypothesis",
+    "pynvml",
+    "rich",
+    "typer",
+)
 
 
 def _loaded_after(statement: str) -> set[str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
 from kdvfs_sim.gpu.facts import Fact
 from kdvfs_sim.study.equal_slack import equal_slack
@@ -102,3 +103,16 @@ def test_a_replay_refuses_clocks_outside_of_the_sweep(fitted: str) -> None:
     assert replay_on_gpu(workload, gpu=fitted, clocks=Clocks(1500, AUTO)).run.metrics.energy_j
     with pytest.raises(InputError, match=r"sm=600,mem=auto lies outside of the sweep behind mine"):
         replay_on_gpu(workload, gpu=fitted, clocks=Clocks(600, AUTO))
+
+
+def test_the_start_clocks_of_a_one_shot_scene_are_those_given(unnamed: Path) -> None:
+    """A lock that is held already costs nothing to ask for."""
+    lock = Clocks(1200, AUTO)
+    trace = read_trace(unnamed)
+    locked = Schedule.static(lock, boundary="one-shot", protocol="drain")
+    scenes = (
+        build_scene(trace, gpu="h200", boundary="one-shot", start=start) for start in (lock, AUTO_CLOCKS)
+    )
+    held, asked_for = (scene.replay(locked, scene.protocols["drain"]).metrics for scene in scenes)
+    assert (held.n_switches, asked_for.n_switches) == (0, 1)
+    assert held.time_s < asked_for.time_s
