@@ -15,14 +15,14 @@ class Precedence:
     """Everything that can delay an operation, at whatever clocks; the end of a run is the last node.
 
     Edges, shape (n_edges,): node ``to`` comes at least ``lag_ns`` after node ``origin`` (-1: after 0 ns), and
-    after operation ``op`` has passed in between, unless that is -1. They are sorted such that every edge comes
-    after all that lead to its origin. ``n_nodes``: the last one is the end.
+    operation ``op`` passes in between, unless that is -1. They are sorted: every edge comes after all that
+    lead to its origin. ``n_nodes``: the last one is the end.
 
     Operations, shape (n_ops,): ``kind``; ``duration_ns`` as recorded; ``launch``, its number in the chain, or
     -1 for those of other streams. ``apart``: a set of the chain's launches no two of which ever run at once.
 
-    ``slowest_ns`` (n_kinds,): the longest, in the cost table's durations, at which the recording may have run a
-    kind, by itself or beside others; None if nothing ever runs beside anything.
+    ``slowest_ns`` (n_kinds,): the longest, in the cost table's durations, at which the recording may have run
+    a kind, by itself or beside others; None if nothing ever runs beside anything.
     """
 
     origin: npt.NDArray[np.int64]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.core.problem import Problem
@@ -30,80 +31,133 @@ MAX_ROUNDS = 8  # of multipliers on both sides of the best one
 SPREAD = (0.1, 0.5, 2.0, 8.0, 32.0)  # first multipliers, times the mean power
 
 
+class _Choices:
+    """Operations in groups, each of which takes the row that is cheapest for it.
+
+    ``kind``, ``duration_ns`` (as recorded), ``group`` (n_ops,); ``ratio`` (n_kinds, n_rows) of durations to
+    recorded ones; ``added`` (n_accounts, n_kinds, n_rows) J/ns, and ``account`` (n_ops,): by which of them an
+    operation counts; ``may`` (n_groups, n_rows). Numbers that are not finite bar a row for what takes time.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: npt.NDArray[np.int32],
+        duration_ns: Ints,
+        group: Ints,
+        ratio: Floats,
+        added: Floats,
+        account: Ints,
+        may: Bools,
+    ) -> None:
+        n_kinds, n_accounts = len(ratio), len(added)
+        known = np.isfinite(ratio) & np.isfinite(added)
+        self.ratio, self.added = np.where(known.any(axis=0), ratio, 0.0), np.where(known, added, 0.0)
+        self._duration_ns = duration_ns.astype(np.float64)
+        # Within a group, operations of one kind that count alike are priced as one.
+        key = (group * n_accounts + account) * n_kinds + kind
+        keys, self._part = np.unique(key, return_inverse=True)
+        self._group, self._account = keys // n_kinds // n_accounts, keys // n_kinds % n_accounts
+        self._kind = keys % n_kinds
+        self._work_ns = self._sums(self._duration_ns)
+        self._may = may.copy()
+        bars = ~known[self._account, self._kind] & (self._work_ns > 0)[:, None]
+        np.logical_and.at(self._may, self._group, ~bars)
+        self.possible = bool(self._may.any(axis=1).all())
+
+    def cheapest(self, energy_weight: float, time_weight: Floats) -> tuple[float, Ints]:
+        """The least weighted sum, and the row of every group. ``time_weight`` (n_ops,): of a nanosecond."""
+        weight = self._sums(time_weight * self._duration_ns)
+        added = energy_weight * self.added
+        return _cheapest(
+            self._group, self._kind, self._account, self._work_ns, weight, self.ratio, added, self._may
+        )
+
+    def durations_ns(self, choice: Ints) -> Floats:
+        """(n_ops,)"""
+        ratio: Floats = self.ratio[self._kind, choice[self._group]][self._part]
+        return ratio * self._duration_ns
+
+    def added_j(self, choice: Ints) -> float:
+        """What all operations add."""
+        rows = choice[self._group]
+        watts = self.added[self._account, self._kind, rows]
+        return float((watts * self.ratio[self._kind, rows] * self._work_ns).sum())
+
+    def _sums(self, values: Floats) -> Floats:
+        return np.bincount(self._part, values, minlength=len(self._kind)).astype(np.float64)
+
+
 class CriticalPaths:
     """An ``Oracle`` for energy weights of 1, and of 0 for the fastest.
 
     ``group`` (n_launches,) and ``allowed`` (n_groups, n_rows of the cost table): the launches that share a
-    choice, and what they may run at. Outcomes have a row for every group, and times and energies as predicted.
+    choice, and what they may run at. Outcomes have a row for every group, and are plans worth judging: their
+    times and energies are predictions. Not ``usable`` where too little is known of power.
     """
 
     def __init__(self, problem: Problem, group: Ints, allowed: Bools) -> None:
         assert problem.chain.precedence is not None
         self._graph = graph = problem.chain.precedence()
-        costs = problem.costs
-        n_ops = len(graph.kind)
-        of_chain = np.flatnonzero(graph.launch >= 0)
+        costs, protocol = problem.costs, problem.protocol
         alone = graph.slowest_ns is None
-        # Beside others a kernel may run at any row, whatever was asked for.
+        idle_w = costs.idle_power_w
+        known = idle_w[np.isfinite(idle_w)]
+        self._floor = float(known.min(initial=np.inf)) * 1e-9 if known.size else 0.0  # J/ns
+        self._launch = np.flatnonzero(graph.launch >= 0)
+        self._group = group[graph.launch[self._launch]]
+        self._plans = _Choices(
+            kind=graph.kind[self._launch],
+            duration_ns=graph.duration_ns[self._launch],
+            group=self._group,
+            ratio=costs.ratio,
+            added=(costs.request_power_w * 1e-9 - self._floor)[None],
+            account=np.zeros_like(self._launch),
+            may=allowed,
+        )
+        # What the bound may choose. Beside others a kernel may run at any row, whatever was asked for; and
+        # where a change lands in the midst of work, a launch also runs at the clocks of those before it.
         ratio = costs.ratio if graph.slowest_ns is None else costs.duration_ns / graph.slowest_ns[:, None]
         power_w = costs.request_power_w if alone else costs.power_w
-        idle_w = costs.idle_power_w[np.isfinite(costs.idle_power_w)]
-        self.usable = bool(idle_w.size == costs.n_clocks or (alone and idle_w.size))
-        self._floor = float(idle_w.min(initial=np.inf)) * 1e-9 if self.usable else 0.0  # J/ns
-        # What every kind adds, in J/ns: to the floor if nothing else counts it, else to its row's idle power.
-        added = np.stack([power_w * 1e-9 - self._floor, (power_w - costs.idle_power_w) * 1e-9])
-        known = np.isfinite(ratio) & np.isfinite(added)
-        self._ratio = np.where(known[0], ratio, 0.0)
-        self._added = np.where(known, added, 0.0)
-        # Operations that share a choice, and among them those of one kind that count alike.
-        groups = np.arange(n_ops) + len(allowed)
-        # Where a change lands in the midst of work, a launch also runs at the clocks of those before it.
-        protocol = problem.protocol
-        choices_hold = alone and (protocol.drains or not protocol.charged)
-        if choices_hold:
-            groups[of_chain] = group[graph.launch[of_chain]]
-        _, groups = np.unique(groups, return_inverse=True)
-        shared = (~graph.apart).astype(np.int64)
-        n_kinds = len(costs.kinds)
-        key = (groups * 2 + shared) * n_kinds + graph.kind
-        keys, self._atom = np.unique(key, return_inverse=True)
-        self._kind, self._shared = keys % n_kinds, keys // n_kinds % 2
-        self._group = keys // n_kinds // 2
-        self._duration_ns = graph.duration_ns.astype(np.float64)
-        self._work_ns = _sums(self._atom, self._duration_ns, len(keys))
-        may = np.ones((int(self._group.max(initial=-1)) + 1, costs.n_clocks), dtype=np.bool_)
-        np.logical_and.at(may, self._group, known[self._shared, self._kind] | (self._work_ns == 0)[:, None])
-        if alone:
-            chosen = allowed if choices_hold else np.broadcast_to(costs.requestable, (n_ops, costs.n_clocks))
-            if protocol.charged and problem.boundary == "one-shot":  # until the first change
-                chosen = chosen | (
-                    np.arange(costs.n_clocks) == (costs.auto if problem.start is None else problem.start)
-                )
-            may &= chosen
-        self._may = may
-        self.usable &= bool(may.any(axis=1).all())
+        if alone and (protocol.drains or not protocol.charged):
+            groups, may = self._group, allowed
+        else:
+            groups = np.arange(len(graph.kind))
+            may = np.broadcast_to(costs.requestable | (not alone), (len(groups), costs.n_clocks))
+        if alone and protocol.charged and problem.boundary == "one-shot":  # until the first change
+            start = costs.auto if problem.start is None else problem.start
+            may = may | (np.arange(costs.n_clocks) == start)
+        self._choices = _Choices(
+            kind=graph.kind,
+            duration_ns=graph.duration_ns,
+            group=groups,
+            ratio=ratio,
+            added=np.stack([power_w * 1e-9 - self._floor, (power_w - idle_w) * 1e-9]),
+            account=np.where(graph.apart, 0, 1),  # who counts all, and who what it adds to a running device
+            may=may,
+        )
+        self.usable = self._choices.possible and (known.size == idle_w.size or (alone and known.size > 0))
         # Every start, end and change beside an operation rounds what is left of it.
-        spread = math.ceil(float(self._ratio.max(initial=1.0)))
-        self._rounding_ns = n_ops * (1 if alone and not protocol.charged else 4 * spread)
-        self._most = float(np.abs(self._added).max(initial=0.0)) + self._floor
-        self._share = np.empty(n_ops)  # begin at the longest path of the recording
-        _, self._lags_ns = self._longest(self._duration_ns, self._share)
-        self._plan = (problem.costs, group, allowed, of_chain)
+        each_ns = 1 if alone and not protocol.charged else 4 * math.ceil(self._choices.ratio.max(initial=1.0))
+        self._rounding_ns = each_ns * len(graph.kind)
+        self._most = float(np.abs(self._choices.added).max(initial=0.0)) + self._floor
+        # The shares, and the lags on the paths they are of: at first the longest path of the recording.
+        _, self._lags_ns, self._share = self._longest(graph.duration_ns.astype(np.float64))
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         if energy_weight == 0:
-            return self._fastest(time_weight)
+            everywhere = np.ones_like(self._share)
+            _, choice = self._choices.cheapest(0.0, everywhere)
+            time_ns, _, _ = self._longest(self._choices.durations_ns(choice))
+            return time_weight * max(0.0, time_ns - self._rounding_ns), self._plan(0.0, everywhere)
         multiplier = time_weight + self._floor
-        duration_ns = np.empty_like(self._duration_ns)
-        path = np.empty_like(self._duration_ns)
         best = -np.inf
         for step in range(MAX_STEPS):
-            passed = _sums(self._atom, self._share * self._duration_ns, len(self._kind))
-            value, choice = self._choose(1.0, multiplier * passed)
+            value, choice = self._choices.cheapest(1.0, multiplier * self._share)
             value += multiplier * self._lags_ns
             best = max(best, value)
-            self._run(choice, duration_ns)
-            longest_ns, lags_ns = self._longest(duration_ns, path)
+            duration_ns = self._choices.durations_ns(choice)
+            longest_ns, lags_ns, path = self._longest(duration_ns)
             mixed_ns = float(self._share @ duration_ns) + self._lags_ns
             if multiplier * (longest_ns - mixed_ns) <= NEAR * abs(value):
                 break
@@ -111,62 +165,26 @@ class CriticalPaths:
             self._share += size * (path - self._share)
             self._lags_ns += size * (lags_ns - self._lags_ns)
         best -= self._rounding_ns * (self._most + multiplier)
-        return best - ROUNDING * abs(best), self._planned(1.0, multiplier * self._share)
+        return best - ROUNDING * abs(best), self._plan(1.0, multiplier * self._share)
 
-    def _fastest(self, time_weight: float) -> tuple[float, Outcome | None]:
-        _, choice = self._choose(0.0, self._work_ns)
-        duration_ns = np.empty_like(self._duration_ns)
-        self._run(choice, duration_ns)
-        time_ns, _ = self._longest(duration_ns, np.empty_like(duration_ns))
-        everywhere = np.ones_like(duration_ns)
-        return time_weight * max(0.0, time_ns - self._rounding_ns), self._planned(0.0, everywhere)
-
-    def _choose(self, energy_weight: float, weight: Floats) -> tuple[float, Ints]:
-        """The least weighted sum, and the row of every group that attains it. ``weight`` (n_atoms,): of a
-        ratio of 1."""
-        return _choose(
-            self._group,
-            self._kind,
-            self._shared,
-            self._work_ns,
-            weight,
-            self._ratio,
-            energy_weight * self._added,
-            self._may,
+    def _longest(self, duration_ns: Floats) -> tuple[float, float, Floats]:
+        """Length of the longest path, the lags on it, and 1 for every operation on it."""
+        graph = self._graph
+        path = np.zeros_like(duration_ns)
+        length_ns, lags_ns = _longest(
+            graph.origin, graph.to, graph.lag_ns, graph.op, graph.n_nodes, duration_ns, path
         )
+        return length_ns, lags_ns, path
 
-    def _run(self, choice: Ints, duration_ns: Floats) -> None:
-        """Durations at a choice."""
-        duration_ns[:] = self._ratio[self._kind, choice[self._group]][self._atom] * self._duration_ns
-
-    def _longest(self, duration_ns: Floats, path: Floats) -> tuple[float, float]:
-        """Length of the longest path and the lags on it; the operations on it are marked in ``path``."""
-        graph = self._graph
-        return _longest(graph.origin, graph.to, graph.lag_ns, graph.op, graph.n_nodes, duration_ns, path)
-
-    def _planned(self, energy_weight: float, weight: Floats) -> Outcome | None:
-        """The clocks that the chain's launches would ask for. ``weight`` (n_ops,): of a nanosecond of each."""
-        costs, group, allowed, of_chain = self._plan
-        graph = self._graph
-        kind, launch = graph.kind[of_chain], graph.launch[of_chain]
-        key = group[launch] * len(costs.kinds) + kind
-        keys, atom = np.unique(key, return_inverse=True)
-        work_ns = _sums(atom, self._duration_ns[of_chain], len(keys))
-        passed = _sums(atom, (weight * self._duration_ns)[of_chain], len(keys))
-        ratio = np.where(np.isfinite(costs.ratio), costs.ratio, 0.0)
-        added = costs.request_power_w * 1e-9 - self._floor
-        added = np.where(np.isfinite(added), added, 0.0)[None]
-        zeros = np.zeros(len(keys), dtype=np.int64)
-        of_atom, kinds = keys // len(costs.kinds), keys % len(costs.kinds)
-        if not allowed.any(axis=1).all():
+    def _plan(self, energy_weight: float, time_weight: Floats) -> Outcome | None:
+        """The rows that the chain's launches would ask for; what runs beside them is taken as recorded."""
+        if not self._plans.possible:
             return None
-        _, choice = _choose(of_atom, kinds, zeros, work_ns, passed, ratio, energy_weight * added, allowed)
-        duration_ns = self._duration_ns.copy()
-        rows = choice[group[launch]]
-        duration_ns[of_chain] = np.rint(ratio[kind, rows] * duration_ns[of_chain])
-        time_ns, _ = self._longest(duration_ns, np.empty_like(duration_ns))
-        energy_j = float((added[0][kind, rows] * duration_ns[of_chain]).sum()) + self._floor * time_ns
-        return Outcome(int(time_ns), energy_j, choice)
+        _, choice = self._plans.cheapest(energy_weight, time_weight[self._launch])
+        duration_ns = self._graph.duration_ns.astype(np.float64)
+        duration_ns[self._launch] = np.rint(self._plans.durations_ns(choice))
+        time_ns, _, _ = self._longest(duration_ns)
+        return Outcome(int(time_ns), self._plans.added_j(choice) + self._floor * time_ns, choice)
 
 
 def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Frontier:
@@ -202,37 +220,30 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
     return frontier
 
 
-def _sums(group: Ints, values: Floats, n: int) -> Floats:
-    return np.bincount(group, values, minlength=n).astype(np.float64)
-
-
 @compiled
-def _choose(
+def _cheapest(
     group: Ints,
     kind: Ints,
-    shared: Ints,
+    account: Ints,
     work_ns: Floats,
     weight: Floats,
     ratio: Floats,
     added: Floats,
     may: Bools,
 ) -> tuple[float, Ints]:
-    """Every group's cheapest row: ``(added * work + weight) * ratio``, summed over its atoms, which are
+    """Every group's cheapest row by ``(added * work + weight) * ratio``, summed over its parts, which are
     sorted by group."""
     n_groups, n_rows = may.shape
     choice = np.zeros(n_groups, dtype=np.int64)
     cost = np.empty(n_rows)
-    total, first = 0.0, 0
+    total, part = 0.0, 0
     for g in range(n_groups):
         cost[:] = 0.0
-        stop = first
-        while stop < len(group) and group[stop] == g:
-            k = kind[stop]
-            prices = added[shared[stop], k]
+        while part < len(group) and group[part] == g:
+            k, price = kind[part], added[account[part], kind[part]]
             for c in range(n_rows):
-                cost[c] += (prices[c] * work_ns[stop] + weight[stop]) * ratio[k, c]
-            stop += 1
-        first = stop
+                cost[c] += (price[c] * work_ns[part] + weight[part]) * ratio[k, c]
+            part += 1
         least = np.inf
         for c in range(n_rows):
             if may[g, c] and cost[c] < least:
@@ -246,6 +257,7 @@ def _choose(
 def _longest(
     origin: Ints, to: Ints, lag_ns: Ints, op: Ints, n_nodes: int, duration_ns: Floats, path: Floats
 ) -> tuple[float, float]:
+    """Length and lags of the longest path; what is on it is marked in ``path``, which is zero."""
     at_ns = np.full(n_nodes, -np.inf)
     via = np.full(n_nodes, -1)
     for k in range(len(to)):
@@ -257,7 +269,6 @@ def _longest(
         if time_ns > at_ns[to[k]]:
             at_ns[to[k]] = time_ns
             via[to[k]] = k
-    path[:] = 0.0
     lags_ns = 0.0
     node = n_nodes - 1
     while node >= 0 and via[node] >= 0:

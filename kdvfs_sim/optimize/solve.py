@@ -244,8 +244,8 @@ def _elsewhere(
     *,
     hides: bool,
 ) -> tuple[list[Judged], int]:
-    """What plans made elsewhere come to, and how many were judged. ``hides``: where gaps hide a part of launches,
-    those of the critical paths are among them, with a bound, and a descent follows.
+    """What plans made elsewhere come to, and how many were judged. ``hides``: where gaps hide a part of
+    launches, those of the critical paths are among them, with a bound, and a descent follows.
     """
     objective, target = problem.objective, Target.of(problem.objective)
     group = group_launches(problem.chain, problem.granularity)

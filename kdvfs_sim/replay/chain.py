@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kdvfs_sim.core.chain import Chain
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.replay.precedence import precedence_of
+from kdvfs_sim.replay.precedence import PrecedenceOf
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
@@ -49,7 +48,9 @@ def chain_of(
         min_lag_ns=min_lag if reason else lag,
         floor_ns=floor,
         floors_exact=exact,
-        precedence=partial(precedence_of, program, costs, index) if reason and costs is not None else None,
+        precedence=PrecedenceOf(program=program, costs=costs, stream=index)
+        if reason and costs is not None
+        else None,
         hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
         reason=reason,
@@ -78,8 +79,8 @@ def _why_not_additive(
     all durations at their least, nor later, without requests, than with all at their most; and a
     request that delays one operation delays those after it as well.
 
-    Between an operation that always starts at the same time and one whose launch waits for no kernel, the least
-    time is the time.
+    Between an operation that always starts at the same time and one whose launch waits for no kernel, the
+    least time is the time.
     """
     if len(program.streams) > 1:
         return "operations of other streams may bind", None, False

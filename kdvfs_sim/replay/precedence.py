@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
 
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Int64s, Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PrecedenceOf:
+    """Makes the graph of a program when asked for it: most problems are solved without."""
+
+    program: Program
+    costs: CostTable
+    stream: int
+
+    def __call__(self) -> Precedence:
+        return precedence_of(self.program, self.costs, self.stream)
 
 
 def precedence_of(program: Program, costs: CostTable, stream: int) -> Precedence:

@@ -32,7 +32,7 @@ from tests.optimize.test_host_bound import host_bound, joules, posed
 
 
 def length_ns(graph, duration_ns) -> float:  # type: ignore[no-untyped-def]
-    path = np.empty(len(graph.kind))
+    path = np.zeros(len(graph.kind))
     length, lags_ns = _longest(
         graph.origin, graph.to, graph.lag_ns, graph.op, graph.n_nodes, duration_ns.astype(np.float64), path
     )
