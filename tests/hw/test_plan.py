@@ -47,8 +47,9 @@ def written(name: str, schedule: Schedule | None = None, **about: Any) -> str:
 class TestSchedulesTogether:
     def test_those_of_one_trace_are_taken_by_their_names(self, desk: Path) -> None:
         names = [written("a/one.json"), written("b/two.json", trace=None), written("three.json", gpu=None)]
+        names.append(written("four.json", trace="./step.csv", gpu=str(desk / "gpu.toml")))
         _, schedules, protocol = load_subject(names, trace="step.csv")
-        assert (list(schedules), protocol) == (["one", "two", "three"], "lookahead")
+        assert (list(schedules), protocol) == (["one", "two", "three", "four"], "lookahead")
 
     def test_two_of_one_name_are_refused(self, desk: Path) -> None:
         names = [written("a/schedule.json"), written("b/schedule.json")]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def load_subject(
         path_of[path.stem], schedules[path.stem] = path, read_schedule(path)
     protocols = {schedule.protocol for schedule in schedules.values()}
     abouts = [read_about(path) for path in files]
-    traces, gpus = ([about.get(name) for about in abouts] for name in ("trace", "gpu"))
+    traces, gpus = ([_text(about.get(name)) for about in abouts] for name in ("trace", "gpu"))
     silent = next((path for path, named in zip(files, traces, strict=True) if named is None), None)
     if trace is None and silent is not None:
         raise ScheduleError(str(silent), "does not say which trace it is for; name it with --trace")
@@ -61,17 +62,21 @@ def load_subject(
     _alike(files, [schedule.boundary for schedule in schedules.values()], "boundary")
     if len(protocols) > 1 and protocol is None:
         raise UsageError(f"the schedules are for {', '.join(sorted(protocols))}: name one with --protocol")
-    source = trace or str(traces[0])
+    source = trace or traces[0] or ""
     say(f"reading {source}")
     boundary: Any = schedules[files[0].stem].boundary
     scene = build_scene(read_trace(source), gpu=gpu or next(filter(None, gpus), None), boundary=boundary)
     return scene, schedules, protocol or protocols.pop()
 
 
-def _alike(files: Iterable[Path], said: Iterable[Hashable], what: str) -> None:
-    """Raise UsageError where two schedules say different things; None says nothing."""
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _alike(files: Iterable[Path], said: Iterable[str | None], what: str) -> None:
+    """Raise UsageError where two schedules name different things, however a path is written; None names none."""
     told = [(path, value) for path, value in zip(files, said, strict=True) if value is not None]
-    other = next((each for each in told if each[1] != told[0][1]), None)
+    other = next((each for each in told if os.path.realpath(each[1]) != os.path.realpath(told[0][1])), None)
     if other is not None:
         raise UsageError(
             f"{told[0][0]} is for the {what} {told[0][1]!r}, {other[0]} for {other[1]!r}: "
