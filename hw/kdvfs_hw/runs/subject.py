@@ -74,7 +74,7 @@ def _text(value: object) -> str | None:
 
 
 def _alike(files: Iterable[Path], said: Iterable[str | None], what: str) -> None:
-    """Raise UsageError where two schedules name different things, however a path is written; None names none."""
+    """Raise UsageError where two schedules name different things; None names none. ./ makes no difference."""
     told = [(path, value) for path, value in zip(files, said, strict=True) if value is not None]
     other = next((each for each in told if os.path.realpath(each[1]) != os.path.realpath(told[0][1])), None)
     if other is not None:
