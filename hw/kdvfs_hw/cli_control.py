@@ -7,11 +7,23 @@ from typing import Annotated
 
 import typer
 
-from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption, check_times
+from kdvfs_hw.cli_options import (
+    AllowOption,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    WorkloadOption,
+    check_times,
+    refuse_given,
+)
 from kdvfs_sim.cli.options import SeedOption
+
+_OF_A_RUN = ("mode", "device", "seconds", "repeats", "settle", "seed", "allow", "out")
+_OF_A_PLAN = ("workload", "trace", "protocol", "slack")
 
 
 def validate(
+    context: typer.Context,
     subjects: Annotated[
         list[str],
         typer.Argument(
@@ -65,7 +77,10 @@ def validate(
     from kdvfs_sim.core.units import parse_percent
 
     if len(subjects) == 1 and (Path(subjects[0]) / LINES).is_file():
+        refuse_given(context, (*_OF_A_RUN, *_OF_A_PLAN, "bundle"), "the readings are those in the folder")
         return _compare(Path(subjects[0]), gpu, json)
+    if bundle is not None:
+        refuse_given(context, _OF_A_RUN, "a bundle measures nothing; its run.sh says how to run it")
     modes = tuple(dict.fromkeys(mode or ["observe"]))
     wrong = next((each for each in modes if each not in MODES), None)
     if wrong is not None:
@@ -75,8 +90,9 @@ def validate(
         raise UsageError(
             f"--protocol {protocol!r}: no GPU switches for free; write drain, follow or lookahead"
         )
-    if not allow and bundle is None and set(modes) & CONTROLLED:
-        raise UsageError(f"--mode {modes[-1]} changes clocks: it needs --allow-clock-control")
+    controlling = [each for each in modes if each in CONTROLLED]
+    if not allow and bundle is None and controlling:
+        raise UsageError(f"--mode {controlling[0]} changes clocks: it needs --allow-clock-control")
     from contextlib import ExitStack
 
     from kdvfs_hw.devices import EMULATED, open_device
@@ -92,7 +108,7 @@ def validate(
         gpu=gpu,
         protocol=protocol,
         slack_pct=slack_pct,
-        optimize=bundle is not None or bool(set(modes) & CONTROLLED),
+        optimize=bundle is not None or bool(controlling),
         say=say,
     )
     plan = make_plan(scene, schedules, protocol="follow" if planned == "free" else planned)
@@ -127,7 +143,7 @@ def validate(
             work = emulated_workload(scene, opened.emulated)
         with ExitStack() as stack:
             control = None
-            if set(modes) & CONTROLLED:
+            if controlling:
                 from kdvfs_hw.guardian import guarded_clocks
 
                 control = stack.enter_context(guarded_clocks(opened, allowed=allow, say=say))

@@ -7,11 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption, check_times
+from kdvfs_hw.cli_options import (
+    AllowOption,
+    DeviceOption,
+    JsonOption,
+    OutOption,
+    WorkloadOption,
+    check_times,
+    refuse_given,
+)
 from kdvfs_sim.cli.options import SeedOption
+
+_OF_A_WORKLOAD = ("seconds", "repeats", "kernels", "kernel_seconds", "settle", "seed")
 
 
 def observe(
+    context: typer.Context,
     command: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND...]", help="A command to run and watch, after --."),
@@ -44,6 +55,10 @@ def observe(
 
     if (workload is None) == (not command):
         raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
+    if command:
+        refuse_given(context, _OF_A_WORKLOAD, "a command runs once, as it is; it goes with --workload")
+    elif not kernels:
+        refuse_given(context, ("kernel_seconds",), "it goes with --kernels")
     check_times(seconds=seconds, settle=settle, repeats=repeats, at_least=1, kernel_seconds=kernel_seconds)
     with others_on_stderr(json), Record(out) as record, open_device(device) as opened:
         refuse_locked(opened.record_folders, opened.device.uuid)
@@ -124,6 +139,8 @@ def characterize(
     from kdvfs_sim.core.errors import UsageError
 
     wanted = [clocks_from(text, "--clocks") for text in clocks or []]
+    if wanted and not allow:
+        raise UsageError("--clocks names clocks to change to: it needs --allow-clock-control")
     if allow and len(wanted) < 2:
         raise UsageError("timing changes needs two or more --clocks, as in --clocks sm=1410 --clocks auto")
     with others_on_stderr(json), Record(out) as record, open_device(device) as opened:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
 from kdvfs_sim.cli.options import number_from
+from kdvfs_sim.core.errors import UsageError
 
 DeviceOption: TypeAlias = Annotated[
     str | None,
@@ -38,6 +40,14 @@ WorkloadOption: TypeAlias = Annotated[
         "FILE.py:ATTRIBUTE.",
     ),
 ]
+
+
+def refuse_given(context: typer.Context, names: Collection[str], why: str) -> None:
+    """Raises UsageError for an option that was typed and would be passed over. ``names``: of parameters."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{parameter.opts[0]} says nothing here: {why}")
 
 
 def check_times(

@@ -1,7 +1,7 @@
 """Reading GPUs through NVML. All text, units and errors of the driver are translated here.
 
-This file and ``nvml_control`` are the only ones that import the binding ``pynvml`` (distribution
-nvidia-ml-py); this one names no function that changes anything. Functions: nvml.h (13.5).
+This file is the only one that imports the binding ``pynvml`` (distribution nvidia-ml-py), and names no
+function of it that changes anything. Functions: nvml.h (13.5).
 """
 
 from __future__ import annotations

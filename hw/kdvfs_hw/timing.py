@@ -28,19 +28,6 @@ def boot_id() -> str:
         return "unknown"
 
 
-class VirtualTime:
-    """Time that passes only when somebody sleeps. For unit tests; other processes cannot share it."""
-
-    def __init__(self, start_ns: int = 1_000_000_000) -> None:
-        self._now_ns = start_ns
-
-    def now_ns(self) -> int:
-        return self._now_ns
-
-    def sleep_ns(self, duration_ns: int, /) -> None:
-        self._now_ns += max(0, duration_ns)
-
-
 class ThreadedVirtualTime:
     """Virtual time that several threads of one test share: it passes when all of them sleep.
 

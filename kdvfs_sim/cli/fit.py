@@ -58,7 +58,7 @@ def command(
     import polars as pl
 
     from kdvfs_sim.cli.console import print_json, say, working
-    from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
+    from kdvfs_sim.gpu.catalogue import check_target, load_gpu, write_gpu
     from kdvfs_sim.gpu.fit.entry import fitted_entry
     from kdvfs_sim.gpu.fit.fit import fit_sweep
     from kdvfs_sim.gpu.fit.plan import Goal
@@ -74,6 +74,8 @@ def command(
         raise UsageError("-o needs --gpu NAME: an entry with the idle power and the limits of this GPU")
     if power_limit is not None:
         number_from(power_limit, "--power-limit", 1, MAX_LIMIT_W, "W")
+    if output is not None:
+        check_target(output)
     facts = None if gpu is None else load_gpu(gpu)
     readings = read_sweep(sweep)
     if power_limit is not None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from kdvfs_sim.core.errors import InputError
+
+_HEAD: Final = 200
+_FORMAT: Final = re.compile(rb'"format"\s*:\s*"([^"\\]*)"')
 
 
 @contextmanager
@@ -43,6 +47,19 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError):
             raise InputError(f"{path}: cannot be written ({error.strerror or error})") from None
         raise
+
+
+def says_format(path: Path, name: str) -> bool:
+    """Whether a JSON file names this ``format``, before any other, near its beginning: the rest may be long.
+
+    A version does not tell kinds of files apart: all of ours have one.
+    """
+    try:
+        with path.open("rb") as file:
+            found = _FORMAT.search(file.read(_HEAD))
+    except OSError:
+        return False
+    return found is not None and found.group(1) == name.encode()
 
 
 def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> None:

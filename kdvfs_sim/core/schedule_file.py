@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
-from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import PROTOCOLS
 from kdvfs_sim.core.version import __version__
@@ -19,11 +19,7 @@ SCHEMA_VERSION: Final = 1
 
 def is_schedule_file(path: Path) -> bool:
     """Was this file written by ``write_schedule``? Decides whether it may be replaced."""
-    try:
-        with path.open("rb") as file:
-            return f'"format": "{FORMAT}"'.encode() in file.read(200)
-    except OSError:
-        return False
+    return says_format(path, FORMAT)
 
 
 def write_schedule(schedule: Schedule, path: str | Path, *, about: dict[str, Any] | None = None) -> None:

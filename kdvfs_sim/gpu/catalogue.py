@@ -58,6 +58,13 @@ def match_device(device_name: str) -> str | None:
     return None
 
 
+def check_target(path: Path) -> None:
+    """Raise InputError for a name that is no .toml name, or a file of another kind."""
+    if path.suffix != ".toml":
+        raise InputError(f"{path}: a GPU entry needs a name that ends in .toml")
+    refuse_foreign(path, _is_ours, "a GPU entry")
+
+
 def write_gpu(gpu: GpuFacts, path: str | Path) -> None:
     """Write an entry that ``load_gpu`` reads back equal (its name is the file's), atomically.
 
@@ -66,9 +73,7 @@ def write_gpu(gpu: GpuFacts, path: str | Path) -> None:
     path = Path(path)
     import tomli_w
 
-    if path.suffix != ".toml":
-        raise InputError(f"{path}: a GPU entry needs a name that ends in .toml")
-    refuse_foreign(path, _is_ours, "a GPU entry")
+    check_target(path)
     clocks: dict[str, Any] = {
         "sm_mhz": _drop_unset(
             list=list(gpu.sm.values_mhz), source=gpu.sm.source, kind=gpu.sm.kind, note=gpu.sm.note

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from kdvfs_sim.core.clocks import Auto, ClockMhz, Clocks
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.domain_cost import DomainCost
 from kdvfs_sim.core.errors import ContractError, UsageError
 from kdvfs_sim.core.governor import DynamicGovernor, PowerBudget
 from kdvfs_sim.core.protocols import SwitchingModel
@@ -25,32 +25,6 @@ LATENCY_SPREAD: Final = Fact(
     source="sigma of a lognormal from quantiles of 13,000 locked-clock switches on an unnamed board: median "
     "24.5 to 25.3 ms, P95 29.0 to 30.8 ms, P99 31.9 to 32.7 ms; part of it may be the refresh of the reading",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainCost:
-    """One clock domain: the call blocks its caller, the change takes its time, up is not down.
-
-    Releasing to AUTO counts as up: the governor's own clock is the highest that is allowed.
-    """
-
-    host_call_ns: int
-    up_ns: int
-    down_ns: int
-
-    def between(self, old: ClockMhz, new: ClockMhz) -> tuple[int, int]:
-        """Host call and switching time of one change; both 0 for the same clock."""
-        if old == new:
-            return 0, 0
-        return self.host_call_ns, self.up_ns if _height(new) > _height(old) else self.down_ns
-
-    def table(self, clocks: Sequence[ClockMhz]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """``between`` for all pairs: two arrays of shape (n, n), rows old, columns new."""
-        height = np.array([_height(mhz) for mhz in clocks])
-        old, new = height[:, None], height[None, :]
-        changed = old != new
-        switching = np.where(new > old, self.up_ns, self.down_ns) * changed
-        return self.host_call_ns * changed.astype(np.int64), switching.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,10 +143,6 @@ def _power_budget(gpu: GpuFacts) -> PowerBudget | None:
         **{name: gpu.need(f"{path}.{name}").value for name in shares},
         burst_of=() if gemm_burst is None else (("gemm", gemm_burst.value),),
     )
-
-
-def _height(mhz: ClockMhz) -> float:
-    return math.inf if isinstance(mhz, Auto) else mhz
 
 
 def _domain(gpu: GpuFacts, path: str, level: Level) -> DomainCost:

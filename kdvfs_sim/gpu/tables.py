@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -88,7 +89,7 @@ def cost_table_from_rows(
         idle[columns] = _number_column(table, "idle_power_w", at)
     requestable = np.ones(shape[1], dtype=np.bool_)
     if "requestable" in table.columns:
-        requestable[columns] = _column(table, "requestable", at).cast(pl.Boolean).to_numpy()
+        requestable[columns] = _truth_column(table, "requestable", at)
     return CostTable(
         kinds=tuple(names[keys.index(key)] for key in row_of_kind),
         clocks=tuple(row_of_pair),
@@ -112,10 +113,6 @@ def read_cost_table(path: str | Path, *, recorded: Clocks | None = None) -> Cost
     """
     path = Path(path)
     head = _head(path)
-    if head is not None and head.get("schema_version") != SCHEMA_VERSION:
-        raise InputError(
-            f"{path}: schema_version is {head.get('schema_version')!r}; this kdvfs reads {SCHEMA_VERSION}"
-        )
     lines = Lines()
     try:
         if path.suffix == ".parquet":
@@ -130,25 +127,23 @@ def read_cost_table(path: str | Path, *, recorded: Clocks | None = None) -> Cost
         return cost_table_from_rows(
             table, recorded=recorded or AUTO_CLOCKS, assumed=taken, source=str(path), lines=lines
         )
-    try:
-        costs = cost_table_from_rows(
-            table,
-            recorded=recorded or Clocks.parse(head["recorded"]),
-            cap_w=head["cap_w"],
-            assumed=(*head["assumed"], *taken),
-            source=head["source"],
-            where=str(path),
-            lines=lines,
-        )
-        reference = head["recorded_effective"]
-    except KeyError as error:
-        raise InputError(f"{path}: its head lacks {error}; write it again with write_cost_table") from None
-    if reference is None or recorded is not None:
+    costs = cost_table_from_rows(
+        table,
+        recorded=recorded or _clocks_of_head(head.recorded, path),
+        cap_w=head.cap_w,
+        assumed=(*head.assumed, *taken),
+        source=head.source,
+        where=str(path),
+        lines=lines,
+    )
+    if head.recorded_effective is None or recorded is not None:
         return costs
-    from dataclasses import replace
-
-    rows = np.array([costs.index(Clocks.parse(text)) for text in reference], dtype=np.int32)
-    return replace(costs, recorded_effective=rows)
+    reference = [_clocks_of_head(text, path) for text in head.recorded_effective]
+    try:
+        rows = np.array([costs.index(clocks) for clocks in reference], dtype=np.int32)
+        return replace(costs, recorded_effective=rows)
+    except InputError as error:
+        raise _wrong_head(path, f"recorded_effective: {error}") from None
 
 
 def write_cost_table(
@@ -185,28 +180,44 @@ def write_cost_table(
     if fact_kind is not None:
         table = table.with_columns(fact_kind=fact_kind.ravel())
     reference = costs.recorded_effective
-    head = json.dumps(
-        {
-            "format": FORMAT,
-            "schema_version": SCHEMA_VERSION,
-            "kdvfs_version": __version__,
-            "recorded": str(costs.clocks[costs.recorded]),
-            "recorded_effective": None if reference is None else [str(costs.clocks[r]) for r in reference],
-            "cap_w": costs.cap_w,
-            "assumed": list(costs.assumed),
-            "source": costs.source,
-        }
+    head = _Head(
+        recorded=str(costs.clocks[costs.recorded]),
+        recorded_effective=None if reference is None else [str(costs.clocks[r]) for r in reference],
+        cap_w=costs.cap_w,
+        assumed=list(costs.assumed),
+        source=costs.source,
     )
+    text = json.dumps(msgspec.to_builtins(head))
     with atomic_write(path) as file:
         if path.suffix == ".parquet":
-            write_sealed(table, file, {_METADATA_KEY: head})
+            write_sealed(table, file, {_METADATA_KEY: text})
         else:
-            file.write(f"# {head}\n".encode())
+            file.write(f"# {text}\n".encode())
             table.write_csv(file, quote_style="non_numeric")
 
 
-def _head(path: Path) -> dict[str, Any] | None:
-    """What our own files say of themselves; None for any other table."""
+class _Format(msgspec.Struct):
+    """What tells our files from any other table."""
+
+    format: Literal["kdvfs-cost-table"]
+    schema_version: Any = None
+
+
+class _Head(msgspec.Struct, kw_only=True):
+    """What a file of ours says beside its rows."""
+
+    format: str = FORMAT
+    schema_version: int = SCHEMA_VERSION
+    kdvfs_version: str = __version__
+    recorded: str
+    recorded_effective: list[str] | None
+    cap_w: Annotated[float, msgspec.Meta(gt=0)] | None
+    assumed: list[str]
+    source: str
+
+
+def _head_text(path: Path) -> str | None:
+    """The head of a file of ours; None for any other table."""
     if path.suffix not in (".parquet", ".csv"):
         raise InputError(f"{path}: a cost table is a .parquet or .csv file")
     try:
@@ -220,15 +231,40 @@ def _head(path: Path) -> dict[str, Any] | None:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     try:
-        head = json.loads(text)
-    except ValueError:
+        msgspec.json.decode(text, type=_Format)
+    except msgspec.DecodeError:
         return None
-    return head if isinstance(head, dict) and head.get("format") == FORMAT else None
+    return text
+
+
+def _head(path: Path) -> _Head | None:
+    """What our own files say of themselves; None for any other table. Raises InputError for a wrong head."""
+    text = _head_text(path)
+    if text is None:
+        return None
+    version = msgspec.json.decode(text, type=_Format).schema_version
+    if version != SCHEMA_VERSION:
+        raise InputError(f"{path}: schema_version is {version!r}; this kdvfs reads {SCHEMA_VERSION}")
+    try:
+        return msgspec.json.decode(text, type=_Head)
+    except msgspec.DecodeError as error:
+        raise _wrong_head(path, str(error)) from None
+
+
+def _clocks_of_head(text: str, path: Path) -> Clocks:
+    try:
+        return Clocks.parse(text)
+    except InputError as error:
+        raise _wrong_head(path, str(error)) from None
+
+
+def _wrong_head(path: Path, what: str) -> InputError:
+    return InputError(f"{path}: its head is wrong ({what}); write it again with write_cost_table")
 
 
 def _is_ours(path: Path) -> bool:
     try:
-        return _head(path) is not None
+        return _head_text(path) is not None
     except InputError:
         return False
 
@@ -251,10 +287,22 @@ def _column(table: pl.DataFrame, name: str, where: _Where) -> pl.Series:
     if name not in table.columns:
         raise InputError(f"{where}: has no column {name!r}; its columns are {', '.join(table.columns)}")
     column = table[name]
+    if column.dtype.is_nested():
+        raise InputError(f"{where}: column {name!r} holds {column.dtype}; one value a row is right")
     if column.null_count():
         row = column.is_null().arg_true()[0]
         raise InputError(f"{where.row(row)}, column {name!r} is empty")
     return column
+
+
+def _truth_column(table: pl.DataFrame, name: str, where: _Where) -> npt.NDArray[np.bool_]:
+    known = {"true": True, "false": False, "1": True, "0": False}
+    values = _column(table, name, where).to_list()
+    truths = [known.get(str(value).strip().lower()) for value in values]
+    if None in truths:
+        row = truths.index(None)
+        raise InputError(f"{where.row(row)}, column {name!r}: {values[row]!r} is neither true nor false")
+    return np.array(truths, dtype=np.bool_)
 
 
 def _number_column(table: pl.DataFrame, name: str, where: _Where) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -299,7 +347,7 @@ def _clock_column(table: pl.DataFrame, name: str, where: _Where) -> list[ClockMh
         text = str(value).strip().lower()
         if text == "auto":
             clocks.append(AUTO)
-        elif text.removesuffix(".0").isdigit() and 0 < int(float(text)) <= _MAX_MHZ:
+        elif text.isascii() and text.removesuffix(".0").isdigit() and 0 < int(float(text)) <= _MAX_MHZ:
             clocks.append(int(float(text)))
         else:
             raise InputError(f"{where.row(i)}, column {name!r}: {value!r} is neither whole MHz nor auto")

@@ -10,23 +10,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.version import __version__
 from kdvfs_sim.replay.timeline import Timeline
 
-_MARK = '"kdvfs_version"'
+FORMAT: Final = "kdvfs-timeline"
 REQUESTS_TRACK = -1
 
 
 def is_timeline_file(path: Path) -> bool:
     """Was this file written by ``write_perfetto``?"""
-    try:
-        with path.open("rb") as file:
-            return _MARK.encode() in file.read(200)
-    except OSError:
-        return False
+    return says_format(path, FORMAT)
 
 
 def write_perfetto(timeline: Timeline, path: str | Path, *, title: str = "") -> None:
@@ -34,7 +30,7 @@ def write_perfetto(timeline: Timeline, path: str | Path, *, title: str = "") -> 
     path = Path(path)
     refuse_foreign(path, is_timeline_file, "a timeline")
     with atomic_write(path) as file:
-        head = json.dumps({"kdvfs_version": __version__, "title": title})
+        head = json.dumps({"format": FORMAT, "kdvfs_version": __version__, "title": title})
         file.write(f'{{"otherData": {head}, "displayTimeUnit": "ns", "traceEvents": [\n'.encode())
         separator = b""
         for event in _events(timeline):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.schedule_file import is_schedule_file, write_schedule
 from kdvfs_sim.core.version import __version__
 from kdvfs_sim.report.perfetto import is_timeline_file, write_perfetto
@@ -17,7 +17,7 @@ POLICIES: Final = "policies.json"
 SCHEDULE: Final = "schedule.json"
 ALTERNATE: Final = "schedule-alternate.json"
 TIMELINE: Final = "timeline.json"
-_MARK: Final = '"format": "kdvfs-policies"'
+FORMAT: Final = "kdvfs-policies"
 
 
 def best_row(table: EqualSlack) -> PolicyRow | None:
@@ -56,7 +56,7 @@ def write_results(
     )
     written = [policies]
     with atomic_write(policies) as file:
-        head = {"format": "kdvfs-policies", "kdvfs_version": __version__}
+        head = {"format": FORMAT, "kdvfs_version": __version__}
         file.write((json.dumps({**head, **document}, indent=1) + "\n").encode())
     row = best_row(table)
     if row is None or row.solution is None or row.solution.schedule is None:
@@ -83,8 +83,4 @@ def write_results(
 
 def is_policies_file(path: Path) -> bool:
     """Was this file written here?"""
-    try:
-        with path.open("rb") as file:
-            return _MARK.encode() in file.read(200)
-    except OSError:
-        return False
+    return says_format(path, FORMAT)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     import altair
 
 INSTALL = "pip install 'kdvfs-sim[plots]'"
+# what tells our plots from others: a comment in front; a text chunk behind the header (PNG 1.2, 4.2.3)
+_HTML_MARK: Final = b"<!-- kdvfs-switching-study -->\n"
+_PNG_TEXT: Final = b"tEXtSoftware\0kdvfs-switching-study"
+_PNG_HEADER: Final = 8 + 12 + 13  # signature, and the chunk IHDR
 
 
 def require_plots() -> None:
@@ -42,9 +48,33 @@ def _save(chart: altair.LayerChart | altair.FacetChart, file: Any, kind: str) ->
 
     spec = chart.to_dict()
     if kind == "png":
-        file.write(vl_convert.vegalite_to_png(spec, scale=2))
+        picture = vl_convert.vegalite_to_png(spec, scale=2)
+        file.write(picture[:_PNG_HEADER] + _png_mark() + picture[_PNG_HEADER:])
     else:
-        file.write(vl_convert.vegalite_to_html(spec, bundle=True).encode())
+        file.write(_HTML_MARK + vl_convert.vegalite_to_html(spec, bundle=True).encode())
+
+
+def is_png_plot(path: Path) -> bool:
+    """Was this picture written by ``write_plots``?"""
+    return _has(path, _PNG_HEADER, _png_mark())
+
+
+def is_html_plot(path: Path) -> bool:
+    """Was this page written by ``write_plots``?"""
+    return _has(path, 0, _HTML_MARK)
+
+
+def _png_mark() -> bytes:
+    """A whole chunk: the length of its data, type and data, and their checksum."""
+    return struct.pack(">I", len(_PNG_TEXT) - 4) + _PNG_TEXT + struct.pack(">I", zlib.crc32(_PNG_TEXT))
+
+
+def _has(path: Path, offset: int, mark: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(offset + len(mark))[offset:] == mark
+    except OSError:
+        return False
 
 
 def figure(study: SwitchingStudy) -> altair.LayerChart | altair.FacetChart:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Final
 
-from kdvfs_sim.core.files import atomic_write, refuse_foreign
+from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.version import __version__
 from kdvfs_sim.report.switching_page import FORMAT, study_json
-from kdvfs_sim.report.switching_plot import write_plots
+from kdvfs_sim.report.switching_plot import is_html_plot, is_png_plot, write_plots
 from kdvfs_sim.study.switching_study import SwitchingStudy
 
 STUDY: Final = "study.json"
@@ -19,9 +19,9 @@ HTML: Final = "study.html"
 
 def check_targets(folder: Path) -> None:
     """Raise InputError if one of the files would replace a file of another kind: before any work."""
-    refuse_foreign(folder / STUDY, lambda path: _begins(path, f'"format": "{FORMAT}"'.encode()), "a study")
-    refuse_foreign(folder / PNG, lambda path: _begins(path, b"\x89PNG"), "a picture")
-    refuse_foreign(folder / HTML, lambda path: _begins(path, b"vega"), "a plot")
+    refuse_foreign(folder / STUDY, lambda path: says_format(path, FORMAT), "a study")
+    refuse_foreign(folder / PNG, is_png_plot, "a picture of a study")
+    refuse_foreign(folder / HTML, is_html_plot, "a plot of a study")
 
 
 def write_study(folder: str | Path, study: SwitchingStudy) -> list[Path]:
@@ -34,11 +34,3 @@ def write_study(folder: str | Path, study: SwitchingStudy) -> list[Path]:
         )
     write_plots(study, folder / PNG, folder / HTML)
     return [folder / name for name in (STUDY, PNG, HTML)]
-
-
-def _begins(path: Path, mark: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return mark in file.read(4000)
-    except OSError:
-        return False

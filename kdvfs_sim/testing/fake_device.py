@@ -54,8 +54,8 @@ class DeviceFault:
         )
 
 
-class FakeTime:
-    """A TimeSource that passes only when somebody sleeps; every reading takes ``read_ns``."""
+class VirtualTime:
+    """A TimeSource that passes only when somebody sleeps. One thread; other processes cannot share it."""
 
     def __init__(self) -> None:
         self._now_ns = 1_000_000_000
@@ -70,7 +70,8 @@ class FakeTime:
 class FakeDevice:
     """A Device whose power is ``50 W + 0.1 W`` a MHz of SM clock, and the ClockControl of the same GPU.
 
-    A lock is in force ``switching_ns`` after it was accepted. ``faults`` count the calls of this object.
+    A lock is in force ``switching_ns`` after it was accepted; a reading takes ``read_ns``. ``faults`` count
+    the calls of this object.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class FakeDevice:
         switching_ns: int = 5_000_000,
         read_ns: int = 1_000,
     ) -> None:
-        self.time = FakeTime()
+        self.time = VirtualTime()
         self.faults = faults
         self.n_calls = 0
         self.interrupt = False  # cut requests off by KeyboardInterrupt, once the driver has been asked

@@ -4,8 +4,8 @@ The file is one long table whose column ``table`` says what a row is: ``ops``, `
 or ``ranges``. A row has the columns of its table; the others are null and take almost no room. So one file
 holds everything, every Parquet tool shows all of it (``filter(table == "ops")``), and no table hides in a
 blob. What is said once about the whole recording stands as JSON in the file's metadata under the key
-``kdvfs``, with the schema version and the version of kdvfs that wrote it. Unknown schema versions are
-refused.
+``kdvfs``, with the schema version and the version of kdvfs that wrote it (``schema`` and ``version``: these
+two tell a trace from a cost table, whose metadata has the same key). Unknown schema versions are refused.
 
 Reading gives back exactly what was written.
 """
@@ -127,7 +127,7 @@ def read_parquet(path: str | Path) -> Trace:
 
 
 def is_kdvfs_parquet(path: Path) -> bool:
-    """Whether the file says that kdvfs wrote it."""
+    """Whether the file says that it is a trace written by kdvfs; our other tables are none."""
     try:
         return _header_and_content(path) is not None
     except TraceFormatError:
@@ -172,8 +172,8 @@ class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Version(msgspec.Struct):
-    schema: Any = None
-    version: Any = None
+    schema: Any
+    version: Any
 
 
 def _header(trace: Trace) -> _Header:
@@ -202,9 +202,14 @@ def _header_and_content(path: Path) -> tuple[str, bytes] | None:
         sealed = read_sealed(path)
     except InputError as error:
         raise TraceFormatError(str(path), str(error).removeprefix(f"{path}: ")) from None
-    if sealed is None or _KEY not in sealed[0]:
+    text = None if sealed is None else sealed[0].get(_KEY)
+    if sealed is None or text is None:
         return None
-    return sealed[0][_KEY], sealed[1]
+    try:
+        msgspec.json.decode(text, type=_Version)
+    except msgspec.DecodeError:
+        return None
+    return text, sealed[1]
 
 
 def _one_line(error: BaseException) -> str:

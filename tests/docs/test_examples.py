@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from kdvfs_sim.cli import main
+from kdvfs_sim.cli.app import build
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.recordings import find_shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SWEEP = "kernel,sm_mhz,mem_mhz,time_s,power_w\n" + "".join(
+    f"g,{mhz},1593,{1.0 + 300 / mhz},{100 + mhz * 0.2}\n" for mhz in range(510, 1411, 150)
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -35,6 +39,15 @@ def commands(page: Path) -> Iterator[tuple[str, int]]:
             ):
                 continue
             yield command.strip(), int(code.group(1)) if code else 0
+
+
+def typed(page: Path) -> Iterator[str]:
+    """Every call of ``kdvfs`` on a page, in its sentences and in its blocks, without comments."""
+    text = page.read_text().replace("\\\n", " ")
+    yield from (" ".join(span.split()) for span in re.findall(r"(?<!`)`kdvfs ([^`]+)`", text))
+    for line in text.splitlines():
+        if match := re.match(r"(?: {4}|\$ |)kdvfs (?=[a-z])(.*)", line):
+            yield match.group(1).partition("  #")[0].strip()
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -70,6 +83,50 @@ def test_the_commands_of_a_page_run_in_order(
             main(command.split())
         assert exit_.value.code == code, (command, capsys.readouterr().err)
         assert capsys.readouterr().out, command
+
+
+def misread(call: str) -> str | None:
+    """The first word of a call that the command does not know: a verb or an option."""
+    command = build()
+    for word in call.split():
+        if word == "--":
+            break
+        verbs = getattr(command, "commands", None)
+        if verbs and not word.startswith("-"):
+            if word not in verbs:
+                return word
+            command = verbs[word]
+        elif word.startswith("-") and not word.lstrip("-")[:1].isdigit():
+            known = {text for parameter in command.params for text in parameter.opts} | {"--help"}
+            if word.partition("=")[0] not in known:
+                return word
+    return None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_the_calls_on_a_page_have_verbs_and_options_that_exist(page: Path) -> None:
+    assert [(call, wrong) for call in typed(page) if (wrong := misread(call)) is not None] == []
+
+
+def test_a_verb_and_an_option_that_do_not_exist_are_noticed() -> None:
+    assert misread("fit sweep.csv --gpu a100 -o mine.toml --suggest 10") is None
+    assert misread("hw observe --workload w -- python --no-such-option") is None
+    assert misread("fit sweep.csv --output-dir out") == "--output-dir"
+    assert misread("measure sweep.csv") == "measure"
+    assert misread("hw lock --device x") == "lock"
+
+
+def test_the_quick_calls_of_the_readme_do_what_it_says(
+    desk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (desk / "sweep.csv").write_text(SWEEP)
+    quick = [call for call in typed(ROOT / "README.md") if call.split()[0] in ("fit", "import")]
+    assert {call.split()[0] for call in quick} == {"fit", "import"}
+    for call in quick:
+        with pytest.raises(SystemExit) as end:
+            main(call.split())
+        assert not end.value.code, (call, capsys.readouterr().err)
+        assert (desk / call.split()[call.split().index("-o") + 1]).is_file()
 
 
 @pytest.mark.parametrize("page", pages_with("python"), ids=lambda p: p.relative_to(ROOT).as_posix())

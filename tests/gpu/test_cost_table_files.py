@@ -18,6 +18,7 @@ from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES, KernelKind
+from kdvfs_sim.core.parquet import write_sealed
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.tables import cost_table_from_rows, read_cost_table, write_cost_table
@@ -38,6 +39,21 @@ def assert_same(a: CostTable, b: CostTable) -> None:
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
     np.testing.assert_array_equal(a.recorded_effective, b.recorded_effective)
+
+
+def edit_head(path: Path, name: str, value: object) -> None:
+    """Change a field of a file's head, ... takes it out; the seal of a Parquet file is made anew."""
+    is_csv = path.suffix == ".csv"
+    first, _, rest = path.read_text().partition("\n") if is_csv else ("", "", "")
+    head = json.loads(first[1:] if is_csv else pl.read_parquet_metadata(path)["kdvfs"]) | {name: value}
+    if value is ...:
+        del head[name]
+    if is_csv:
+        path.write_text(f"# {json.dumps(head)}\n{rest}")
+        return
+    table = pl.read_parquet(path)
+    with path.open("wb") as file:
+        write_sealed(table, file, {"kdvfs": json.dumps(head)})
 
 
 @pytest.fixture(params=[".csv", ".parquet"])
@@ -78,6 +94,71 @@ class TestFiles:
         assert head["schema_version"] == 1
         assert head["kdvfs_version"]
         assert head["source"].startswith("arXiv 2601.08539")
+
+    @pytest.mark.parametrize(
+        ("name", "value", "says"),
+        [
+            ("cap_w", "350", r"cap_w"),
+            ("cap_w", -1, r"cap_w"),
+            ("cap_w", [350], r"cap_w"),
+            ("assumed", "abc", r"assumed"),
+            ("assumed", None, r"assumed"),
+            ("assumed", [1], r"assumed"),
+            ("recorded", 5, r"recorded"),
+            ("recorded", None, r"recorded"),
+            ("recorded", "sm=fast", r"sm='fast' is neither"),
+            ("recorded_effective", "sm=1410", r"recorded_effective"),
+            ("recorded_effective", [5], r"recorded_effective"),
+            ("recorded_effective", ["sm=1,mem=1"], r"recorded_effective"),
+            ("recorded_effective", [], r"recorded_effective"),
+            ("recorded_effective", ["fast", "fast"], r"fast"),
+            ("source", 7, r"source"),
+            ("source", ..., r"source"),
+        ],
+    )
+    def test_a_head_that_was_edited_by_hand_is_refused_with_its_field(
+        self, path: Path, name: str, value: object, says: str
+    ) -> None:
+        kinds = [KernelKind(name=n, category="gemm") for n in "ab"]
+        costs = cost_table(load_gpu("h200"), kinds, [1e6, 1e5], sm_clocks=[1410], power_limit_w=400)
+        write_cost_table(costs, path)
+        edit_head(path, name, value)
+        with pytest.raises(InputError, match=says) as error:
+            read_cost_table(path)
+        assert str(error.value).startswith(f"{path}: its head is wrong (")
+        assert "\n" not in str(error.value)
+        write_cost_table(costs, path)  # still a cost table: it may be written again
+        assert_same(read_cost_table(path), costs)
+
+    @pytest.mark.parametrize("value", ["maybe", "2", "-1", "yes"])
+    def test_requestable_is_true_or_false(self, tmp_path: Path, value: str) -> None:
+        path = tmp_path / "costs.csv"
+        head, *rows = (
+            f"{row},{truth}"
+            for row, truth in zip(SWEEP.splitlines(), ("requestable", "true", "0", value), strict=True)
+        )
+        path.write_text("\n".join([head, *rows, ""]))
+        with pytest.raises(
+            InputError, match=rf"line 4, column 'requestable': '?{value}'? is neither true nor false"
+        ):
+            read_cost_table(path)
+        path.write_text(path.read_text().replace(f",{value}\n", ",TRUE\n"))
+        costs = read_cost_table(path)
+        assert costs.requestable[costs.index(Clocks(1410, AUTO))] == np.False_
+
+    @pytest.mark.parametrize("clock", ["\u00b2", "\uff11\uff14\uff11\uff10", "1_410"])
+    def test_a_clock_has_digits_only(self, tmp_path: Path, clock: str) -> None:
+        path = tmp_path / "costs.csv"
+        path.write_text(SWEEP.replace("1410", clock))
+        with pytest.raises(InputError, match=r"line 3, column 'sm_mhz'"):
+            read_cost_table(path)
+
+    def test_a_column_of_lists_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "costs.parquet"
+        table = pl.read_csv(SWEEP.encode())
+        table.with_columns(kernel=pl.concat_list("kernel")).write_parquet(path)
+        with pytest.raises(InputError, match=r"column 'kernel' holds List\(String\)"):
+            read_cost_table(path)
 
     def test_an_unknown_version_is_refused(self, tmp_path: Path, shared: Path) -> None:
         path = tmp_path / "costs.csv"

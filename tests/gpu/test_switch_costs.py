@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
+from kdvfs_sim.core.domain_cost import DomainCost
 from kdvfs_sim.core.errors import ContractError, InputError, UsageError
 from kdvfs_sim.core.protocols import SwitchingModel
 from kdvfs_sim.core.switching import FREE, PROTOCOLS, SwitchCost
 from kdvfs_sim.gpu.catalogue import gpu_names, load_gpu
 from kdvfs_sim.gpu.facts import Fact, Level
 from kdvfs_sim.gpu.switching import (
-    DomainCost,
     DomainSwitching,
     dynamic_governor,
     protocol_for,

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from kdvfs_hw.devices import OpenDevice, open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
-from kdvfs_hw.timing import VirtualTime
 from toy_gpu import toy_spec
+
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kdvfs_hw.devices import open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.nvml_control import GuardedClockControl, release_clocks
-from kdvfs_hw.timing import VirtualTime
 from toy_gpu import MEM_MHZ, SM_MHZ, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
@@ -25,6 +24,7 @@ from kdvfs_sim.core.errors import (
     DeviceUnsupportedError,
     UnsupportedClocksError,
 )
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 SCRIPTED = ("no_permission", "no_mem_lock", "lock_ignored", "clipped", "unknown_error", "throttling")
 REFUSING = {"no_permission", "unknown_error"}

@@ -14,11 +14,11 @@ from hypothesis import settings
 from kdvfs_hw.devices import open_emulated
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.nvml_control import GuardedClockControl
-from kdvfs_hw.timing import VirtualTime
 from test_control_machine import Notes
 from toy_gpu import toy_spec
 
 from kdvfs_sim.core.device import Device
+from kdvfs_sim.testing.fake_device import VirtualTime
 from kdvfs_sim.testing.law import Law, laws_of
 from kdvfs_sim.testing.machines import Controlled, control_machine
 from kdvfs_sim.testing.run import report, run_law

@@ -17,10 +17,10 @@ from kdvfs_hw.emulator.cabi import c_function
 from kdvfs_hw.emulator.faults import FAULTS, parse_fault
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.nvml_read import GpuIdentity, NvmlDevice, NvmlSession
-from kdvfs_hw.timing import VirtualTime
 from toy_gpu import toy_spec
 
 from kdvfs_sim.core.errors import DeviceError, DeviceLostError, DriverError, UnknownGpuError, UsageError
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 PCI = ("00000000:C1:00.0", "00000000:1B:00.0", "00000001:1B:00.0", "00000000:43:00.0")
 

@@ -16,12 +16,12 @@ from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.emulator.spec import DeviceSpec
 from kdvfs_hw.emulator.state import State
 from kdvfs_hw.journal import Journal
-from kdvfs_hw.timing import VirtualTime
 from toy_gpu import SM_MHZ, gemm_power_w, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import DeviceError, InputError, UsageError
 from kdvfs_sim.core.governor import DynamicGovernor
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 TICK_NS = 20_000
 MS = 1_000_000

@@ -11,11 +11,11 @@ from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.emulator.history import Breakpoint, History
 from kdvfs_hw.emulator.snapshot import NAME
 from kdvfs_hw.emulator.state import State
-from kdvfs_hw.timing import VirtualTime
 from kdvfs_hw.workloads.emulated import EmulatedWorkload, Operation
 from toy_gpu import toy_spec
 
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 MS = 1_000_000
 

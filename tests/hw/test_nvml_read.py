@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from kdvfs_hw.timing import VirtualTime
 from toy_gpu import CAP_W, MEM_MHZ, SM_MHZ, gemm_power_w
 
 from kdvfs_sim.core.clocks import AUTO, Clocks
@@ -18,6 +17,7 @@ from kdvfs_sim.core.errors import (
     DriverError,
     InvariantError,
 )
+from kdvfs_sim.testing.fake_device import VirtualTime
 
 
 def test_identity_is_text_and_the_uuid_is_the_devices(open_toy: Any) -> None:

@@ -74,6 +74,7 @@ def test_any_command_is_watched_and_no_setter_is_in_reach(tmp_path: Path) -> Non
         (["observe", "--device", "emulated:h200", "--", sys.executable, "-c", "raise SystemExit(7)"], 3),
         (["observe", "--device", "emulated:h200,lost", "--", "true"], 6),
         (["characterize", "--device", "emulated:h200", "--allow-clock-control"], 2),
+        (["characterize", "--device", "emulated:h200", "--clocks", "sm=1410", "--clocks", "auto"], 2),
         (["validate", "no-such-trace"], 3),
         (["validate", "x", "--mode", "free"], 2),
         (["sweep", "points.csv", "--device", "emulated:h200"], 2),
@@ -82,6 +83,79 @@ def test_any_command_is_watched_and_no_setter_is_in_reach(tmp_path: Path) -> Non
 def test_mistakes_have_their_codes(arguments: list[str], code: int, tmp_path: Path) -> None:
     found, _, _ = observed(*arguments, cwd=tmp_path)
     assert found == code
+
+
+OF_A_RUN = (
+    "--mode=observe",
+    "--device=emulated:h200",
+    "--seconds=1",
+    "--repeats=3",
+    "--settle=1",
+    "--seed=1",
+    "--allow-clock-control",
+    "--out-dir=run",
+)
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        *(
+            (("observe", "--", "true"), option)
+            for option in (
+                "--kernels",
+                "--seconds=2",
+                "--repeats=5",
+                "--kernel-seconds=1",
+                "--settle=1",
+                "--seed=0",
+            )
+        ),
+        (("observe", "--workload", "w"), "--kernel-seconds=1"),
+        *((("validate", "--bundle", "box", "x", "--workload", "w"), option) for option in OF_A_RUN),
+        *(
+            (("validate", "read"), option)
+            for option in (
+                *OF_A_RUN,
+                "--workload=w",
+                "--trace=t",
+                "--protocol=drain",
+                "--slack=1%",
+                "--bundle=b",
+            )
+        ),
+    ],
+)
+def test_an_option_that_would_be_passed_over_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: tuple[str, ...],
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "read").mkdir()
+    (tmp_path / "read" / "record.jsonl").write_text("")
+    with pytest.raises(SystemExit) as end:
+        main(["hw", verb[0], option, *verb[1:]])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.startswith(f"kdvfs: {option.split('=')[0]} says nothing here: ")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "read"] == []
+
+
+@pytest.mark.parametrize(
+    "modes", [("isolated", "observe"), ("observe", "live", "isolated"), ("live", "observe")]
+)
+def test_the_mode_that_is_refused_is_one_that_changes_clocks(
+    modes: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = next(mode for mode in modes if mode != "observe")
+    with pytest.raises(SystemExit) as end:
+        main(["hw", "validate", "x", *(f"--mode={mode}" for mode in modes)])
+    assert end.value.code == 2
+    assert (
+        capsys.readouterr().err == f"kdvfs: --mode {first} changes clocks: it needs --allow-clock-control\n"
+    )
 
 
 def toy(folder: Path, *faults: str) -> EmulatedGpu:

@@ -42,6 +42,20 @@ def test_a_folder_is_for_one_run_and_an_end_before_the_beginning_leaves_it_free(
             shutil.rmtree(tmp_path / "run")
 
 
+@pytest.mark.parametrize("name", ["record.md", "kernels.csv", "costs.csv", "scope_gemm.csv"])
+def test_a_run_replaces_no_file_of_its_folder(tmp_path: Path, name: str) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).write_text("mine")
+    done = kdvfs(*OBSERVE, *NAP, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert (
+        done.stderr
+        == f"kdvfs: run: already holds {name}; a record is never overwritten, name another folder\n"
+    )
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [name]
+    assert (tmp_path / "run" / name).read_text() == "mine"
+
+
 def test_a_table_that_cannot_be_made_whole_is_not_there(tmp_path: Path) -> None:
     def rows() -> Iterator[tuple[Any, ...]]:
         yield from [(i, i) for i in range(5000)]
@@ -220,6 +234,51 @@ def test_a_bundle_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
     assert list((tmp_path / "box").iterdir()) == []
     assert len(write_bundle(tmp_path / "box", workload="gpt3xl-layer", **what)) == 8
     assert os.access(tmp_path / "box" / "run.sh", os.X_OK)
+
+
+def test_a_bundle_runs_what_it_was_named_whatever_the_name(tmp_path: Path) -> None:
+    scene = build(tmp_path)
+    names = ("two words", "-x; touch intruder", "$(touch intruder)", "it's")
+    schedules = {name: alternating() for name in names}
+    workload = "my file.py:Work; touch intruder"
+    write_bundle(
+        tmp_path / "box",
+        plan=make_plan(scene, schedules, protocol="lookahead"),
+        trace=scene.trace,
+        schedules=schedules,
+        gpu=scene.gpu,
+        workload=workload,
+    )
+    shown = tmp_path / "show"
+    shown.write_text('#!/bin/sh\nfor each in "$@"; do printf "%s\\n" "$each"; done\n')
+    shown.chmod(0o755)
+    environment = {**os.environ, "PYTHON": str(shown), "GPU": "emulated:my gpu"}
+    for verb in ("observe", "control"):
+        done = subprocess.run(
+            [tmp_path / "box" / "run.sh", verb], capture_output=True, text=True, env=environment, check=True
+        )
+        typed = done.stdout.splitlines()
+        assert typed[:7] == ["-m", "kdvfs_hw", "validate", *(f"./{name}.json" for name in names)]
+        assert f"--workload={workload}" in typed
+        assert typed[typed.index("--device") + 1] == "emulated:my gpu"
+        for name in names:
+            assert (tmp_path / "box" / f"{name}.json").is_file()
+    assert not (tmp_path / "box" / "intruder").exists()
+
+
+def test_a_bundle_loses_no_schedule_to_its_plan(tmp_path: Path) -> None:
+    scene = build(tmp_path)
+    schedules = {"plan": alternating()}
+    with pytest.raises(InputError, match=r"named 'plan' would be replaced by the bundle's plan\.json"):
+        write_bundle(
+            tmp_path / "box",
+            plan=make_plan(scene, schedules, protocol="lookahead"),
+            trace=scene.trace,
+            schedules=schedules,
+            gpu=scene.gpu,
+            workload="gpt3xl-layer",
+        )
+    assert not (tmp_path / "box").exists()
 
 
 def test_a_record_may_be_read_while_it_is_written(tmp_path: Path) -> None:

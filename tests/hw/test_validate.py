@@ -28,6 +28,7 @@ from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, UnsupportedClocksError
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.gpu.fit.sweep import read_sweep
 from kdvfs_sim.gpu.tables import read_cost_table
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.trace.readers import read_trace
@@ -57,6 +58,7 @@ def test_a_gpu_that_is_as_predicted_agrees(tmp_path: Path, scene: Scene) -> None
     assert kinds.index("plan") < kinds.index("isolated")
     assert len(lines[1]["sha256"]) == 64
     assert lines[-1]["overall"] == "agrees"
+    assert set(read_sweep(tmp_path / "run" / "costs.csv").kernels) == {"product", "stream"}
     costs = read_cost_table(tmp_path / "run" / "costs.csv")
     rows = scene.costs["nominal"]
     product = costs.kinds.index("product")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kdvfs_hw.emulator.behaviour import DomainSwitch, Load, TableBehaviour
+from kdvfs_hw.emulator.behaviour import Load, TableBehaviour
 from kdvfs_hw.emulator.sensors import Sensors
 from kdvfs_hw.emulator.spec import DeviceSpec
 
 from kdvfs_sim.core.clocks import AUTO, Clocks, ClockTable
+from kdvfs_sim.core.domain_cost import DomainCost
 
 SM_MHZ = (400, 600, 800, 1000, 1200, 1400, 1600, 2000)
 MEM_MHZ = (1000, 2000)
@@ -26,7 +27,7 @@ def gemm_power_w(sm_mhz: int) -> float:
     return 100.0 + 0.375 * sm_mhz
 
 
-def behaviour(sm: DomainSwitch, mem: DomainSwitch) -> TableBehaviour:
+def behaviour(sm: DomainCost, mem: DomainCost) -> TableBehaviour:
     rows = tuple(ClockTable.grid("toy", SM_MHZ, MEM_MHZ))
     mhz = tuple(
         (row.sm_mhz if row.sm_mhz is not AUTO else 2000, row.mem_mhz if row.mem_mhz is not AUTO else 2000)
@@ -56,7 +57,7 @@ def behaviour(sm: DomainSwitch, mem: DomainSwitch) -> TableBehaviour:
 
 
 def toy_spec(*, host_call_ns: int = 1_000_000, switching_ns: int = 5_000_000, **changes: Any) -> DeviceSpec:
-    domain = DomainSwitch(host_call_ns=host_call_ns, up_ns=switching_ns, down_ns=2 * switching_ns)
+    domain = DomainCost(host_call_ns=host_call_ns, up_ns=switching_ns, down_ns=2 * switching_ns)
     spec = DeviceSpec(
         name="Toy GPU (emulated)",
         behaviour=behaviour(domain, domain),

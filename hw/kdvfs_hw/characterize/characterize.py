@@ -7,7 +7,7 @@ from typing import Any
 
 from kdvfs_hw.characterize.driver_calls import call_costs, counter_period, instant_power_period
 from kdvfs_hw.devices import OpenDevice
-from kdvfs_hw.runs.record import Record
+from kdvfs_hw.runs.record import SCOPE, Record
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.device import ClockControl
@@ -67,7 +67,7 @@ def _clock_moves(opened: OpenDevice, record: Record, workload: Workload | None) 
         return {"reason": str(error)}
     for name, scope in scopes.items():
         rows = zip(scope.t_ns.tolist(), scope.sm_mhz.round(1).tolist(), strict=True)
-        record.table(f"scope_{name}.csv", SCOPE_COLUMNS, rows)
+        record.table(SCOPE.format(name), SCOPE_COLUMNS, rows)
     return {name: find_moves(scope).to_json() for name, scope in scopes.items()}
 
 

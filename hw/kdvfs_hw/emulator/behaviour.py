@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
+from kdvfs_sim.core.domain_cost import DomainCost
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.switching import SwitchCost
 
@@ -57,15 +58,6 @@ class Behaviour(Protocol):
     def switch(self, domain: Domain, old: ClockMhz, new: ClockMhz, /) -> SwitchCost: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainSwitch:
-    """One clock domain's change: how long the call blocks, how long the change takes up and down."""
-
-    host_call_ns: int
-    up_ns: int
-    down_ns: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Load:
     """One kernel kind by table row: duration and device power there, and the row a request gives."""
@@ -88,8 +80,8 @@ class TableBehaviour:
     loads: Mapping[str, Load]
     idle_w: tuple[float, ...]
     idle_mhz: tuple[int, int]
-    sm: DomainSwitch
-    mem: DomainSwitch
+    sm: DomainCost
+    mem: DomainCost
     _row: dict[Clocks, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -194,12 +186,9 @@ class TableBehaviour:
 
     def switch(self, domain: Domain, old: ClockMhz, new: ClockMhz, /) -> SwitchCost:
         cost = self.sm if domain == "sm" else self.mem
-        if old == new:
-            return SwitchCost(host_call_ns=cost.host_call_ns, switching_ns=0)
-        upwards = _rank(new) > _rank(old)
-        return SwitchCost(
-            host_call_ns=cost.host_call_ns, switching_ns=cost.up_ns if upwards else cost.down_ns
-        )
+        _, switching_ns = cost.between(old, new)
+        # the driver is called for the same clock too
+        return SwitchCost(host_call_ns=cost.host_call_ns, switching_ns=switching_ns)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -214,8 +203,8 @@ class TableBehaviour:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> TableBehaviour:
-        def domain(values: list[int]) -> DomainSwitch:
-            return DomainSwitch(host_call_ns=values[0], up_ns=values[1], down_ns=values[2])
+        def domain(values: list[int]) -> DomainCost:
+            return DomainCost(host_call_ns=values[0], up_ns=values[1], down_ns=values[2])
 
         return cls(
             rows=tuple(Clocks.parse(row) for row in document["rows"]),
@@ -229,10 +218,6 @@ class TableBehaviour:
             sm=domain(document["sm"]),
             mem=domain(document["mem"]),
         )
-
-
-def _rank(clock: ClockMhz) -> float:
-    return clock if isinstance(clock, int) else math.inf
 
 
 def _clip(clock: ClockMhz, listed: tuple[int, ...]) -> ClockMhz:

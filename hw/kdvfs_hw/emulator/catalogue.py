@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kdvfs_hw.emulator.behaviour import GAP, DomainSwitch, Load, TableBehaviour
+from kdvfs_hw.emulator.behaviour import GAP, Load, TableBehaviour
 from kdvfs_hw.emulator.sensors import Sensors
 from kdvfs_hw.emulator.spec import DeviceSpec
 from kdvfs_sim.core.clocks import Auto, Clocks
@@ -16,7 +16,7 @@ from kdvfs_sim.core.kinds import CATEGORIES, KernelKind
 from kdvfs_sim.gpu.build import cost_table
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.facts import GpuFacts
-from kdvfs_sim.gpu.switching import DomainCost, dynamic_governor, switching_model
+from kdvfs_sim.gpu.switching import dynamic_governor, switching_model
 
 # nvmlDeviceArchitecture_t
 _ARCHITECTURES: Final = {"volta": 5, "turing": 6, "ampere": 7, "ada": 8, "hopper": 9, "blackwell": 10}
@@ -53,8 +53,8 @@ def spec_from_costs(gpu: GpuFacts, costs: CostTable) -> DeviceSpec:
             loads=_loads(costs),
             idle_w=tuple(costs.idle_power_w.tolist()),
             idle_mhz=(gpu.auto_ceiling_mhz, gpu.default_memory_mhz),
-            sm=_domain(switching.sm),
-            mem=_domain(switching.memory),
+            sm=switching.sm,
+            mem=switching.memory,
         ),
         power_limit_w=_NO_LIMIT_W if costs.cap_w is None else costs.cap_w,
         sensors=Sensors(
@@ -97,7 +97,3 @@ def _observed(gpu: GpuFacts, row: Clocks) -> tuple[int, int]:
         gpu.auto_ceiling_mhz if isinstance(row.sm_mhz, Auto) else row.sm_mhz,
         gpu.default_memory_mhz if isinstance(row.mem_mhz, Auto) else row.mem_mhz,
     )
-
-
-def _domain(cost: DomainCost) -> DomainSwitch:
-    return DomainSwitch(host_call_ns=cost.host_call_ns, up_ns=cost.up_ns, down_ns=cost.down_ns)

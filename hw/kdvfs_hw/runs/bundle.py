@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.trace.parquet import write_parquet
 from kdvfs_sim.trace.table import Trace
 
+PLAN: Final = "plan.json"
 _PAGE: Final = """# An experiment on one GPU
 
 It runs `{workload}` and compares what it reads with a prediction made beforehand (`plan.json`).
@@ -47,15 +49,15 @@ cd "$(dirname "$0")"
 export PYTHONPATH="$PWD/code"
 hw() {{ "${{PYTHON:-env/bin/python}}" -m kdvfs_hw "$@"; }}
 : "${{GPU:=}}"
-device() {{ if [ -n "$GPU" ]; then echo "--device $GPU"; fi; }}
 stamp=$(date -u +%Y%m%dT%H%M%SZ)
 case "${{1:-}}" in
-  doctor) hw doctor $(device) ;;
-  observe) hw validate {schedules} --trace trace.parquet --gpu gpu.toml --mode observe $(device) \\
-      {workload} --out-dir "result-observe-$stamp" ;;
+  doctor) hw doctor ${{GPU:+--device "$GPU"}} ;;
+  observe) hw validate {schedules} --trace trace.parquet --gpu gpu.toml --mode observe \\
+      ${{GPU:+--device "$GPU"}} {workload} --out-dir "result-observe-$stamp" ;;
   control) hw validate {schedules} --trace trace.parquet --gpu gpu.toml --mode isolated --mode live \\
-      $(device) {workload} --protocol {protocol} --allow-clock-control --out-dir "result-control-$stamp" ;;
-  reset) hw reset --allow-clock-control $(device) ;;
+      ${{GPU:+--device "$GPU"}} {workload} --protocol {protocol} --allow-clock-control \\
+      --out-dir "result-control-$stamp" ;;
+  reset) hw reset --allow-clock-control ${{GPU:+--device "$GPU"}} ;;
   *) echo "usage: ./run.sh doctor|observe|control|reset (GPU=... names a GPU)" >&2; exit 2 ;;
 esac
 """
@@ -72,8 +74,12 @@ def write_bundle(
 ) -> Sequence[Path]:
     """Write the experiment into a new folder, which appears whole or not at all; its files.
 
-    Raises InputError if the folder is not empty or cannot be written.
+    Raises InputError if the folder is not empty or cannot be written, or a schedule has the plan's name.
     """
+    if Path(PLAN).stem in schedules:
+        raise InputError(
+            f"a schedule named {Path(PLAN).stem!r} would be replaced by the bundle's {PLAN}: rename it"
+        )
     folder = Path(os.path.realpath(folder))
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -105,17 +111,20 @@ def _fill(
 ) -> None:
     names = []
     for name, schedule in schedules.items():
-        names.append(f"{name}.json")
+        names.append(f"./{name}.json")  # a name may begin with a hyphen
         about = {"trace": "trace.parquet", "gpu": "gpu.toml"}
         write_schedule(schedule, folder / names[-1], about=about)
     write_parquet(trace, folder / "trace.parquet")
     write_gpu(gpu, folder / "gpu.toml")
-    option = f"--workload {workload}"
     texts = {
-        "plan.json": json.dumps({"kdvfs_version": __version__, **plan.to_json()}, indent=1) + "\n",
+        PLAN: json.dumps({"kdvfs_version": __version__, **plan.to_json()}, indent=1) + "\n",
         "requirements.txt": "\n".join(_requirements()) + "\n",
         "README.md": _PAGE.format(workload=workload),
-        "run.sh": _RUN.format(schedules=" ".join(names), workload=option, protocol=plan.protocol.name),
+        "run.sh": _RUN.format(
+            schedules=shlex.join(names),
+            workload=shlex.quote(f"--workload={workload}"),
+            protocol=plan.protocol.name,
+        ),
     }
     for name, text in texts.items():
         with atomic_write(folder / name) as file:

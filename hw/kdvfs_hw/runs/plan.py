@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from kdvfs_hw.emulator.catalogue import load_names
+from kdvfs_hw.runs.verdict import ENERGY_TOLERANCE, SWITCHING_TOLERANCE, TIME_TOLERANCE
 from kdvfs_hw.workloads.base import Workload
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
@@ -18,6 +19,8 @@ from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.study.scene import Scene
+
+AUTO_ARM: Final = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,12 +89,26 @@ class Plan:
                     seen.add((cell.part, cell.clocks))
                     yield cell
 
-    def to_json(self) -> dict[str, Any]:
-        """With a digest of all of it, so that nobody can move the goal after the shot."""
+    def to_json(self, **settings: Any) -> dict[str, Any]:
+        """With a digest of all of it, so that nobody can move the goal after the shot.
+
+        ``settings``: what else is decided before the first reading, as modes, lengths and seed.
+        """
         document: dict[str, Any] = {
+            **settings,
             "source": self.source,
             "gpu": self.gpu,
             "protocol": self.protocol.name,
+            "timing": asdict(self.protocol),
+            "tolerances": {
+                "time": TIME_TOLERANCE,
+                "energy": ENERGY_TOLERANCE,
+                "switching": SWITCHING_TOLERANCE,
+            },
+            "switching_ns": [[str(old), str(new), ns] for (old, new), ns in self.switching_ns.items()],
+            "kinds": {name: asdict(kind) for name, kind in self.kinds.items()},
+            "n_ops": self.n_ops,
+            "memsets": [i for i, is_memset in enumerate(self.memsets) if is_memset],
             "power_limit_w": self.cap_w,
             "assumed": list(self.assumed),
             "arms": [
@@ -112,8 +129,13 @@ class Plan:
 
 
 def make_plan(scene: Scene, schedules: Mapping[str, Schedule], *, protocol: str) -> Plan:
-    """AUTO and the given schedules on a scene. Raises ScheduleError for one that drives another stream."""
-    arms = {"auto": Schedule.static(AUTO_CLOCKS, stream=scene.chain.stream, device=scene.chain.device)}
+    """AUTO and the given schedules on a scene.
+
+    Raises ScheduleError for one that drives another stream, InputError for one named as the arm of AUTO is.
+    """
+    if AUTO_ARM in schedules:
+        raise InputError(f"a schedule named {AUTO_ARM!r} would take the place of the baseline: rename it")
+    arms = {AUTO_ARM: Schedule.static(AUTO_CLOCKS, stream=scene.chain.stream, device=scene.chain.device)}
     arms |= schedules
     costs, table = scene.costs["nominal"], scene.switching["nominal"]
     requested = {request.clocks for schedule in arms.values() for request in schedule.requests}

@@ -25,6 +25,8 @@ from kdvfs_sim.core.version import __version__
 FORMAT: Final = "kdvfs-measurement"
 SCHEMA_VERSION: Final = 1
 LINES, PAGE, KERNELS, COSTS = "record.jsonl", "record.md", "kernels.csv", "costs.csv"
+SCOPE: Final = "scope_{}.csv"
+_BESIDE: Final = (PAGE, KERNELS, COSTS, SCOPE.format("*"))
 
 
 class Record:
@@ -32,8 +34,8 @@ class Record:
 
     A line is one write: whoever ends this process leaves whole lines, and at most one cut short, which
     ``read_record`` passes over. Without a folder the lines are only kept. Without a line there is no file.
-    Raises InputError for a folder that already holds a record, that another run writes to, or that cannot be
-    written.
+    Raises InputError for a folder that already holds a record or another file that a run writes, that another
+    run writes to, or that cannot be written.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -55,10 +57,13 @@ class Record:
                 ) from None
             except OSError as error:
                 raise InputError(f"{folder}: cannot be used for a record ({error.strerror})") from None
-            if has_lines:
+            there = [LINES] if has_lines else [path.name for name in _BESIDE for path in folder.glob(name)]
+            if there:
                 os.close(self._descriptor)
+                if not has_lines:
+                    os.unlink(folder / LINES)
                 raise InputError(
-                    f"{folder}: already holds {LINES}; a record is never overwritten, name another folder"
+                    f"{folder}: already holds {there[0]}; a record is never overwritten, name another folder"
                 )
 
     def __enter__(self) -> Self:
@@ -116,7 +121,7 @@ class Record:
                 file.write(("\n".join(lines) + "\n").encode())
 
     def table(self, name: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """A CSV beside the lines, in the form that other commands read."""
+        """A CSV beside the lines."""
         if self.folder is not None:
             text = io.StringIO(newline="")
             writer = csv.writer(text)
@@ -183,7 +188,7 @@ def part_json(part: Part) -> dict[str, Any]:
 
 
 def kernel_rows(parts: Sequence[Part], readings: Mapping[str, Sequence[Reading]]) -> Iterable[Sequence[Any]]:
-    """Rows of ``kernels.csv``: what ``kdvfs fit`` reads as operator readings. A void reading is left out."""
+    """Rows of ``kernels.csv``, for ``kdvfs_sim.gpu.operators.read_operators``. A void reading is left out."""
     for part in parts:
         good = [reading for reading in readings.get(part.name, ()) if not reading.void]
         if not good:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +42,46 @@ def load_subject(
         if not optimize:
             return build_scene(read_trace(names[0]), gpu=gpu), {}, protocol or "follow"
         return _optimized(names[0], gpu, protocol or "follow", slack_pct, say)
-    schedules = {path.stem: read_schedule(path) for path in files}
+    schedules, path_of = {}, dict[str, Path]()
+    for path in files:
+        if path.stem in path_of:
+            raise UsageError(
+                f"{path_of[path.stem]} and {path} are both named {path.stem!r}, by which a verdict knows "
+                "them: rename one"
+            )
+        path_of[path.stem], schedules[path.stem] = path, read_schedule(path)
     protocols = {schedule.protocol for schedule in schedules.values()}
-    about = read_about(files[0])
-    source = trace or about.get("trace")
-    if source is None:
-        raise ScheduleError(str(files[0]), "does not say which trace it is for; name it with --trace")
+    abouts = [read_about(path) for path in files]
+    traces, gpus = ([_text(about.get(name)) for about in abouts] for name in ("trace", "gpu"))
+    silent = next((path for path, named in zip(files, traces, strict=True) if named is None), None)
+    if trace is None and silent is not None:
+        raise ScheduleError(str(silent), "does not say which trace it is for; name it with --trace")
+    _alike(files, traces, "trace")
+    if gpu is None:
+        _alike(files, gpus, "GPU")
+    _alike(files, [schedule.boundary for schedule in schedules.values()], "boundary")
     if len(protocols) > 1 and protocol is None:
         raise UsageError(f"the schedules are for {', '.join(sorted(protocols))}: name one with --protocol")
+    source = trace or traces[0] or ""
     say(f"reading {source}")
     boundary: Any = schedules[files[0].stem].boundary
-    scene = build_scene(read_trace(source), gpu=gpu or about.get("gpu"), boundary=boundary)
+    scene = build_scene(read_trace(source), gpu=gpu or next(filter(None, gpus), None), boundary=boundary)
     return scene, schedules, protocol or protocols.pop()
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _alike(files: Iterable[Path], said: Iterable[str | None], what: str) -> None:
+    """Raise UsageError where two schedules name different things; None names none. ./ makes no difference."""
+    told = [(path, value) for path, value in zip(files, said, strict=True) if value is not None]
+    other = next((each for each in told if os.path.realpath(each[1]) != os.path.realpath(told[0][1])), None)
+    if other is not None:
+        raise UsageError(
+            f"{told[0][0]} is for the {what} {told[0][1]!r}, {other[0]} for {other[1]!r}: "
+            "validate them one by one"
+        )
 
 
 def _optimized(

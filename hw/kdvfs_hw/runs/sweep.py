@@ -36,7 +36,7 @@ class Best:
 
 
 def read_points(path: Path) -> tuple[tuple[str, Clocks], ...]:
-    """A CSV with columns kernel, sm_mhz, mem_mhz (a clock may be ``auto``), as ``fit --suggest`` writes.
+    """A CSV with columns kernel, sm_mhz, mem_mhz (a clock may be ``auto``), which ``fit --suggest`` names.
 
     Raises InputError naming row and column.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from kdvfs_hw.measure.loop import Reading, measure, reading_s, settle
@@ -88,7 +88,7 @@ def validate(
         raise InvariantError(f"modes {settings.modes} without control over clocks")
     binding = bind(plan, workload, settings.modes)
     record.begin(device, "validate", workload=dict(workload.describe()))
-    record.add("plan", **plan.to_json(), modes=list(settings.modes), seed=settings.seed)
+    record.add("plan", **plan.to_json(**asdict(settings)))
     outcome = _rounds(device, plan, workload, record, settings, control, binding, say)
     record.add("verdict", **outcome.to_json())
     record.page(outcome_lines(plan, outcome))
