@@ -59,7 +59,10 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """What to minimize, under at most one budget (absolute, in the units of the name)."""
+    """What to minimize, under at most one budget (absolute, in the units of the name; None: none).
+
+    Raises InputError for two budgets, and for one that is not finite and at least 0.
+    """
 
     minimize: Minimize = "energy"
     max_time_s: float | None = None
@@ -102,7 +105,8 @@ class Problem:
     """Plain values. ``evaluate`` replays a schedule and is the judge of every answer.
 
     ``start``: row of the clocks in force before the first operation (one-shot boundary only;
-    under ``periodic`` the start is free and the way back is charged).
+    under ``periodic`` the start is free and the way back is charged). Raises InputError for an empty chain
+    and for rows that the cost table does not have.
     """
 
     chain: Chain
@@ -163,6 +167,9 @@ class Solution:
     share: float = 1.0
     n_evaluations: int = 0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("Solution: status", self.status, Status)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,8 +34,11 @@ class SwitchCost:
     extra_energy_j: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("host_call_ns", "switching_ns", "stall_ns"):
-            object.__setattr__(self, name, whole(f"SwitchCost: {name}", getattr(self, name), 0))
+        times = (self.host_call_ns, self.switching_ns, self.stall_ns)
+        # by type first: models are asked for every pair of hundreds of clocks
+        if not type(times[0]) is type(times[1]) is type(times[2]) is int or min(times) < 0:
+            for name in ("host_call_ns", "switching_ns", "stall_ns"):
+                object.__setattr__(self, name, whole(f"SwitchCost: {name}", getattr(self, name), 0))
         finite("SwitchCost: extra_energy_j", self.extra_energy_j)
         if self.stall_ns > self.switching_ns:
             raise InputError(f"{self}: stall_ns is a part of switching_ns and cannot exceed it")

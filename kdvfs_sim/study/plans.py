@@ -13,7 +13,7 @@ from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
-    energy (then time is what is minimized)."""
+    energy (then time is what is minimized). Both are finite and at least 0, else InputError."""
 
     slack_pct: float = 0.6
     energy_pct: float | None = None

@@ -13,7 +13,7 @@ import pytest
 from kdvfs_sim.core.clocks import AUTO, Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
 from kdvfs_sim.core.kinds import KernelKind
-from kdvfs_sim.core.problem import Metrics, Objective, Problem
+from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.schedule_file import read_schedule, write_schedule
 from kdvfs_sim.core.switching import DRAIN, FREE, SwitchCost, SwitchProtocol, SwitchTable
@@ -79,6 +79,7 @@ MISSPELT: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Plan(granularity="kind", minimize="EDP"),  # type: ignore[arg-type]
         "energy, time, edp, ed2p",
     ),
+    "status": (lambda: Solution(status="Optimal"), "optimal, feasible, not exact"),  # type: ignore[arg-type]
     "issuer": (lambda: _protocol(issuer="nobody"), "launch_thread, controller"),
     "device queue": (lambda: _protocol(device_queue="lifo"), "serial, fifo, latest_wins"),
     "category": (lambda: KernelKind(name="k", category="Gemm"), "gemm, attention"),  # type: ignore[arg-type]
