@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 from kdvfs_sim.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     import numpy.typing as npt
+
+    from kdvfs_sim.core.precedence import Precedence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,8 +24,7 @@ class Chain:
     the previous operation's end and this one's start at recorded clocks (0 for the first).
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
-    ``least_time_ns`` (0: nothing known): no run of all streams ends earlier, at whatever clocks.
-    ``overlaps``: operations of the stream run at once, so that sums over the chain bound nothing.
+    ``precedence``: where times do not add, makes the graph that says what they do.
     ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
     its way, and so takes no time of its own.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;
@@ -34,8 +37,7 @@ class Chain:
     lag_ns: npt.NDArray[np.int64]
     min_lag_ns: npt.NDArray[np.int64]
     floor_ns: npt.NDArray[np.int64] | None = None
-    least_time_ns: int = 0
-    overlaps: bool = False
+    precedence: Callable[[], Precedence] | None = None
     hidden_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True
     reason: str = ""

@@ -229,25 +229,6 @@ def _number(labels: npt.NDArray[np.generic]) -> Ints:
     return np.argsort(np.argsort(first)).astype(np.int64)[inverse]
 
 
-ROUNDED_NS = 16  # of a launch's time, by changes of clocks and of what runs beside it
-
-
-def least_cost(chain: Chain, costs: CostTable) -> tuple[float, float]:
-    """Time in s and energy in J that no schedule comes below, whatever else runs; 0 where nothing is known.
-
-    The device idles at its least for the least time there is, and every launch adds what it adds at the
-    clocks where that is least. Kernels that overlap share the idle floor, run at a common row and were
-    recorded at another, so durations are compared with the longest. Holds where no kernel draws less than
-    the idle device.
-    """
-    time_s = chain.least_time_ns * 1e-9
-    added_j = (costs.power_w - costs.idle_power_w) * costs.duration_ns
-    known = np.isfinite(added_j)
-    if not np.isfinite(costs.idle_power_w).all() or (added_j[known] < 0).any():
-        return time_s, 0.0
-    longest_ns = np.where(known, costs.duration_ns, 0.0).max(axis=1)
-    least_j = np.where(known, added_j, np.inf).min(axis=1)
-    added_w = np.zeros(costs.n_kinds)
-    np.divide(least_j, longest_ns, out=added_w, where=longest_ns > 0)
-    busy_s = np.maximum(chain.duration_ns - ROUNDED_NS, 0) * 1e-9
-    return time_s, float(costs.idle_power_w.min() * time_s + (added_w[chain.kind] * busy_s).sum())
+def one_by_one(chain: Chain) -> bool:
+    """Does nothing ever run beside a launch?"""
+    return chain.floor_ns is not None

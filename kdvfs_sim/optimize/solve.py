@@ -13,7 +13,6 @@ from typing import Protocol
 
 import numpy as np
 
-from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
@@ -27,11 +26,12 @@ from kdvfs_sim.optimize.additive import (
     fold,
     group_launches,
     host_bound,
-    least_cost,
+    one_by_one,
 )
 from kdvfs_sim.optimize.assignment import as_rows, as_schedule
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
+from kdvfs_sim.optimize.critical import CriticalPaths, explore_paths
 from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
 from kdvfs_sim.optimize.replayed import improve, may_descend, rows_by_group
 from kdvfs_sim.optimize.target import Outcome, Target
@@ -106,19 +106,16 @@ def _solve(
         method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
-    if not problem.chain.additive:
-        least = objective.value(*least_cost(problem.chain, problem.costs))
-        bounds = (method.bound, method.mixed_bound) if not problem.chain.overlaps else (least, least)
-        method.bound, method.mixed_bound = (max(bound, least) for bound in bounds)
+    if not (problem.chain.additive or one_by_one(problem.chain)):
+        method.bound = method.mixed_bound = -np.inf  # sums over one stream bound nothing
     found = _judged(problem, method)
-    found += _judged_also(problem, method, gap, also)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
-    if may_descend(problem) and _open(objective, answer, method.bound, gap):
-        group = group_launches(problem.chain, problem.granularity)
-        better, n_replayed = improve(problem, group, _free_choices(problem, group), [*found, *singles])
+    hides = problem.chain.precedence is not None and _open(objective, answer, method.bound, gap)
+    if also or hides:
+        better, n_judged = _elsewhere(problem, method, gap, also, [*found, *singles], hides=hides)
         found += better
-        n_evaluations += n_replayed
+        n_evaluations += n_judged
         answer = _better(objective, answer, best_of(objective, better))
     if may_mix:
         answer = _better(objective, answer, best_mix(objective, singles))
@@ -150,12 +147,10 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     Raises InvariantError for an answer below a bound that speaks of it.
     """
     if answer.metrics is None or answer.schedule is None:
-        proven = not np.isfinite(bound)
+        proven = bound == np.inf
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
         return replace(answer, status="infeasible", message=message)
     value = _value(problem.objective, answer)
-    if not problem.chain.additive and _draws_less_than_idle(problem.costs):
-        bound = -np.inf
     if value < bound * (1 - CLOSED):
         raise InvariantError(
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
@@ -179,11 +174,6 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         message="; ".join(notes),
         lower_bound=bound if np.isfinite(bound) else None,
     )
-
-
-def _draws_less_than_idle(costs: CostTable) -> bool:
-    """Then an operation of another stream can lower what a launch beside it draws: nothing bounds that."""
-    return bool((costs.request_power_w < costs.idle_power_w).any())
 
 
 def _judged(problem: Problem, method: Method) -> list[Judged]:
@@ -223,18 +213,35 @@ def _judged(problem: Problem, method: Method) -> list[Judged]:
     return found
 
 
-def _judged_also(problem: Problem, method: Method, gap: float, also: Sequence[Schedule]) -> list[Judged]:
-    """What the judge says of plans made for something else, as far as this problem allows them.
+def _nearest(outcomes: list[Outcome], target: Target) -> list[Outcome]:
+    """The best of some outcomes within the budget, and those next to it beyond."""
+    within = sorted((o for o in outcomes if target.allows(o)), key=lambda o: target.value(*o[:2]))
+    beyond = sorted((o for o in outcomes if not target.allows(o)), key=lambda o: (o.time_ns, o.energy_j))
+    return [*within[:N_JUDGED], *beyond[:N_BEYOND]]
 
-    Where times do not add and changes cost, the free problem's are among them: it knows what hides in gaps.
+
+def _elsewhere(
+    problem: Problem,
+    method: Method,
+    gap: float,
+    also: Sequence[Schedule],
+    known: list[Judged],
+    *,
+    hides: bool,
+) -> tuple[list[Judged], int]:
+    """What plans made elsewhere come to, and how many were judged. ``hides``: where gaps hide a part of launches,
+    those of the critical paths are among them, with a bound, and a descent follows.
     """
+    objective, target = problem.objective, Target.of(problem.objective)
     group = group_launches(problem.chain, problem.granularity)
+    allowed = _free_choices(problem, group)
     plans = [as_rows(problem, schedule) for schedule in also]
-    if problem.protocol.charged and not problem.chain.additive:
-        target = Target.of(problem.objective)
-        free = _Free(problem, 100 * gap)  # a start, no answer
-        plans += [o.choice[group] for o in free.outcomes(target)[:N_BEYOND]]
-    allowed = _free_choices(problem, group) if plans else np.zeros((0, 0), dtype=np.bool_)
+    if hides:
+        paths = explore_paths(CriticalPaths(problem, group, allowed), target, gap=gap)
+        if paths.outcomes:
+            method.bound = max(method.bound, paths.bound(target))
+            method.mixed_bound = max(method.mixed_bound, paths.bound(Target.of_mean(objective)))
+        plans += [outcome.choice[group] for outcome in _nearest(paths.outcomes, target)]
     found = []
     for rows in plans:
         by_group = rows_by_group(rows, group, len(allowed))
@@ -243,7 +250,13 @@ def _judged_also(problem: Problem, method: Method, gap: float, also: Sequence[Sc
         schedule = method.placed(rows)
         judged = None if schedule is None else judge(problem, schedule)
         found += [] if judged is None else [judged]
-    return found
+    n_judged = len(found)
+    best = best_of(objective, [*known, *found])
+    if hides and may_descend(problem) and _open(objective, best, method.bound, gap):
+        better, n_replayed = improve(problem, group, allowed, [*known, *found])
+        found += better
+        n_judged += n_replayed
+    return found, n_judged
 
 
 def _better(objective: Objective, a: Solution, b: Solution) -> Solution:

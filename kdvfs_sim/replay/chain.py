@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kdvfs_sim.core.chain import Chain
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.replay.precedence import precedence_of
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
@@ -24,10 +25,10 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
             known = ", ".join(f"{d}/{s}" for d, s in program.streams)
             raise InputError(f"the trace has several streams; name one as device/stream: {known}")
         stream = program.streams[0]
-    ops = program.ops_of_stream[program.stream_index(*stream)]
+    index = program.stream_index(*stream)
+    ops = program.ops_of_stream[index]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
     reason, floor = _why_not_additive(program, costs, lag)
-    overlaps = bool((lag < 0).any())
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
@@ -44,8 +45,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         lag_ns=lag,
         min_lag_ns=min_lag if reason else lag,
         floor_ns=floor,
-        least_time_ns=_least_time_ns(program, costs) if reason and costs is not None else 0,
-        overlaps=overlaps,
+        precedence=partial(precedence_of, program, costs, index) if reason and costs is not None else None,
         hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
         reason=reason,
@@ -98,22 +98,3 @@ def _why_not_additive(
             )
     earliest, latest = starts
     return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0) if reason else None
-
-
-def _least_time_ns(program: Program, costs: CostTable) -> int:
-    """No run ends earlier: what waits for kernels may get shorter, what the host takes does not.
-
-    Starts are sums and maxima of durations and lags, so nothing starts earlier than with all durations at
-    their least. Kernels that overlap run at a common row, whichever, and were recorded at another: the least
-    is the shortest duration over the longest. Every clock change and every start or end beside it rounds what
-    is left of a launch; on any path there are fewer than 4 of them for each operation.
-    """
-    duration_ns = costs.duration_ns
-    known = np.isfinite(duration_ns)
-    shortest = np.where(known, duration_ns, np.inf).min(axis=1)
-    longest = np.where(known, duration_ns, 0.0).max(axis=1)
-    least = np.ones(costs.n_kinds)
-    np.divide(shortest, longest, out=least, where=longest > 0)
-    rounding_ns = 4 * program.n_ops * math.ceil(1 / float(least.min(initial=1.0)))
-    end_ns = int(replay(program.scaled(least, down=True)).timeline.end_ns.max(initial=0))
-    return max(0, end_ns - rounding_ns)

@@ -135,6 +135,13 @@ class Program:
         return Links.of(self)
 
     @cached_property
+    def edges(self) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+        """The program as a graph: the edges of core.precedence.Precedence."""
+        from kdvfs_sim.replay.precedence import edges_of
+
+        return edges_of(self)
+
+    @cached_property
     def ops_of_stream(self) -> tuple[Int64s, ...]:
         """For each stream its operations in order."""
         order = np.argsort(self.stream, kind="stable")
