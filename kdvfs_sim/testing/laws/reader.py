@@ -53,12 +53,12 @@ def sources(reader: Any) -> st.SearchStrategy[Source]:
 def file_of(reader: Any, source: Source, name: str = "recording") -> Iterator[Path]:
     """A copy of the source as a file, in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
+        path = Path(folder) / "recording"
         if isinstance(source, Path):
             path.write_bytes(source.read_bytes())
         else:
             reader.write(source, path)
-        yield path
+        yield path.rename(path.with_name(name))  # a writer may refuse a name; a reader may not
 
 
 def read(reader: TraceReader, path: Path) -> Trace:
