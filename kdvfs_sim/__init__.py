@@ -27,6 +27,7 @@ _HOME: Final[dict[str, str]] = {
     "InvariantError": "kdvfs_sim.core.errors",
     "KdvfsError": "kdvfs_sim.core.errors",
     "NotApplicableError": "kdvfs_sim.core.errors",
+    "PlacedError": "kdvfs_sim.core.errors",
     "PluginError": "kdvfs_sim.core.errors",
     "ScheduleError": "kdvfs_sim.core.errors",
     "TraceFormatError": "kdvfs_sim.core.errors",
@@ -112,6 +113,7 @@ if TYPE_CHECKING:
     from kdvfs_sim.core.errors import InvariantError as InvariantError
     from kdvfs_sim.core.errors import KdvfsError as KdvfsError
     from kdvfs_sim.core.errors import NotApplicableError as NotApplicableError
+    from kdvfs_sim.core.errors import PlacedError as PlacedError
     from kdvfs_sim.core.errors import PluginError as PluginError
     from kdvfs_sim.core.errors import ScheduleError as ScheduleError
     from kdvfs_sim.core.errors import TraceFormatError as TraceFormatError

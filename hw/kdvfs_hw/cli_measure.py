@@ -10,8 +10,6 @@ import typer
 from kdvfs_hw.cli_options import AllowOption, DeviceOption, JsonOption, OutOption, WorkloadOption, check_times
 from kdvfs_sim.cli.options import SeedOption
 
-_DEVICE_EXIT = 6
-
 
 def observe(
     command: Annotated[

@@ -46,9 +46,7 @@ class OpenDevice:
 
 
 @contextmanager
-def open_device(
-    text: str | None, *, environment: Mapping[str, str] | None = None, spec: DeviceSpec | None = None
-) -> Iterator[OpenDevice]:
+def open_device(text: str | None, *, spec: DeviceSpec | None = None) -> Iterator[OpenDevice]:
     """The GPU that ``text`` names; None is the only GPU that this process may use.
 
     ``spec``: what an emulated GPU of the catalogue should behave as, if not as the catalogue says.
@@ -61,7 +59,7 @@ def open_device(
             yield opened
         return
     with NvmlSession() as session:
-        identity = resolve(text, session.gpus(), os.environ if environment is None else environment)
+        identity = resolve(text, session.gpus(), os.environ)
         yield OpenDevice(NvmlDevice(session, identity), identity.uuid)
 
 

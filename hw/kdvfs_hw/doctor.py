@@ -64,21 +64,18 @@ class Findings:
         return any(gpu.error is None for gpu in self.gpus)
 
 
-def examine(text: str | None = None, environment: Mapping[str, str] | None = None) -> Findings:
+def examine(text: str | None = None) -> Findings:
     """All GPUs of this machine, or the one that ``text`` (as for ``--device``) names.
 
     A machine without GPU or driver is a finding, not an error. Raises UsageError for a malformed
     name, DeviceError for a GPU that is not there.
     """
-    environment = os.environ if environment is None else environment
     unfinished, unreadable = unfinished_runs()
-    found = _examine(text, environment, {run.uuid: run for run in unfinished})
+    found = _examine(text, {run.uuid: run for run in unfinished})
     return replace(found, unfinished=unfinished, unreadable=unreadable)
 
 
-def _examine(
-    text: str | None, environment: Mapping[str, str], unfinished: Mapping[str, Unfinished]
-) -> Findings:
+def _examine(text: str | None, unfinished: Mapping[str, Unfinished]) -> Findings:
     if text is not None and text.startswith(EMULATED):
         emulated = emulated_gpu(text)
         with closing(emulated), emulated_session(emulated) as session:
@@ -93,8 +90,8 @@ def _examine(
         return Findings(software={}, problem=f"{error.words}: {error.remedy}")
     with session:
         gpus = session.gpus()
-        ordinals, cuda_problem = _ordinals(gpus, environment)
-        wanted = gpus if text is None else (resolve(text, gpus, environment),)
+        ordinals, cuda_problem = _ordinals(gpus)
+        wanted = gpus if text is None else (resolve(text, gpus, os.environ),)
         return Findings(
             software=session.software(),
             gpus=tuple(_gpu(session, identity, ordinals, unfinished) for identity in wanted),
@@ -103,11 +100,9 @@ def _examine(
         )
 
 
-def _ordinals(
-    gpus: Sequence[GpuIdentity], environment: Mapping[str, str]
-) -> tuple[dict[str, int], str | None]:
+def _ordinals(gpus: Sequence[GpuIdentity]) -> tuple[dict[str, int], str | None]:
     try:
-        return {gpu.uuid: i for i, gpu in enumerate(cuda_devices(gpus, environment))}, None
+        return {gpu.uuid: i for i, gpu in enumerate(cuda_devices(gpus, os.environ))}, None
     except DeviceError as error:
         return {}, str(error)
 
@@ -169,10 +164,10 @@ def _run_json(run: Unfinished) -> dict[str, Any]:
     return {
         "uuid": run.uuid,
         "device": run.reference,
-        "runner": run.runner,
-        "guardian": run.guardian,
+        "runner": run.runner_pid,
+        "guardian": run.guardian_pid,
         "clocks": list(run.clocks),
-        "reset": None if run.guardian is not None else remedy(run),
+        "reset": None if run.guardian_pid is not None else remedy(run),
     }
 
 
@@ -193,7 +188,7 @@ def _gpu_json(gpu: GpuFindings) -> dict[str, Any]:
         "power_limit_w": gpu.power_limit_w,
         "persistence_mode": gpu.persistence_mode,
         "foreign_pids": list(gpu.foreign_pids),
-        "unfinished_run": None if gpu.unfinished is None else gpu.unfinished.runner,
+        "unfinished_run": None if gpu.unfinished is None else gpu.unfinished.runner_pid,
     }
 
 
@@ -252,10 +247,11 @@ def _gpu_lines(gpu: GpuFindings) -> Iterator[str]:
 
 def _unfinished_lines(run: Unfinished) -> Iterator[str]:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.since_unix_s))
-    if run.guardian is not None:
-        yield f"  controlled since {since}: {in_use(run.uuid, run.runner, run.guardian, run.since_unix_s)}"
+    if run.guardian_pid is not None:
+        user = in_use(run.uuid, run.runner_pid, run.guardian_pid, run.since_unix_s)
+        yield f"  controlled since {since}: {user}"
         return
-    yield f"  CLOCKS MAY BE LOCKED by process {run.runner}, which started {since} and did not finish"
+    yield f"  CLOCKS MAY BE LOCKED by process {run.runner_pid}, which started {since} and did not finish"
     if run.clocks:
         more = f", and {len(run.clocks) - _SHOWN} more" if len(run.clocks) > _SHOWN else ""
         yield f"  at {'; '.join(run.clocks[:_SHOWN])}{more}; to release them:"

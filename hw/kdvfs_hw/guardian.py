@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -47,16 +47,14 @@ def guarded_clocks(
     opened: OpenDevice,
     *,
     allowed: bool,
-    own_pids: Collection[int] = (),
     lease_s: float = DEFAULT_LEASE_S,
     folder: Path | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Iterator[ClockControl]:
     """Control over one GPU's clocks while the block runs; afterwards they are the driver's again.
 
-    ``allowed``: the user's explicit consent. ``own_pids``: processes that may use the GPU beside
-    this one. ``lease_s``: without a request or ``beat`` for this long the run counts as hung and
-    the guardian releases the clocks. ``folder``: where the lock record lives.
+    ``allowed``: the user's explicit consent. ``lease_s``: without a request or ``beat`` for this long the
+    run counts as hung and the guardian releases the clocks. ``folder``: where the lock record lives.
     ``say`` takes what the user should know before the start (default: a line on stderr).
 
     Raises UsageError without consent; DevicePermissionError, DeviceUnsupportedError or DeviceError
@@ -65,7 +63,7 @@ def guarded_clocks(
     if not allowed:
         raise UsageError(f"changing clocks needs {ALLOW_OPTION}: the option says that you may, and want to")
     folder = folder or opened.record_folder
-    preflight(opened, folder, own_pids)
+    preflight(opened, folder)
     (say or _say)(f"{opened.device.uuid}: {NOTICE}")
 
     from kdvfs_hw.nvml_control import GuardedClockControl
@@ -83,7 +81,7 @@ def guarded_clocks(
     guardian.release()
 
 
-def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) -> None:
+def preflight(opened: OpenDevice, folder: Path) -> None:
     """Raises DeviceError, with what to do, unless this GPU is fit to be controlled now."""
     device = opened.device
     capabilities = device.capabilities()
@@ -98,7 +96,7 @@ def preflight(opened: OpenDevice, folder: Path, own_pids: Collection[int] = ()) 
             f"{device.uuid}: a guardian needs wall time; virtual time is for unit tests without one"
         )
     refuse_locked((folder, *opened.record_folders), device.uuid)
-    others = device.foreign_processes(own_pids) if capabilities[Feature.PROCESSES].support == "yes" else ()
+    others = device.foreign_processes() if capabilities[Feature.PROCESSES].support == "yes" else ()
     if others:
         pids = ", ".join(str(other.pid) for other in others)
         unseen = not all(Path(f"/proc/{other.pid}").exists() for other in others)

@@ -42,7 +42,7 @@ _PAUSE_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """A GPU whose clocks a run may have left locked. ``guardian``: the process that still sees to it.
+    """A GPU whose clocks a run may have left locked. ``guardian_pid``: the process that still sees to it.
 
     ``clocks``: every pair the run asked for, the last one unknown.
     """
@@ -50,8 +50,8 @@ class Unfinished:
     uuid: str
     reference: str
     since_unix_s: float
-    runner: int
-    guardian: int | None
+    runner_pid: int
+    guardian_pid: int | None
     path: Path
     clocks: tuple[str, ...] = ()
 
@@ -73,7 +73,7 @@ class LockRecord:
                 self._name = _take_name(uuid)
                 return
             time.sleep(_PAUSE_S)
-        last = _last(self._journal, "armed") or {}
+        last = _last_armed(self._journal) or {}
         is_ours = self._is_held()
         self._journal.close()
         if is_ours:
@@ -219,10 +219,11 @@ def refuse_locked(folders: Sequence[Path], uuid: str) -> None:
     run = unfinished_record(folders, uuid)
     if run is None:
         return
-    if run.guardian is not None:
-        raise DeviceError(in_use(uuid, run.runner, run.guardian, run.since_unix_s))
+    if run.guardian_pid is not None:
+        raise DeviceError(in_use(uuid, run.runner_pid, run.guardian_pid, run.since_unix_s))
     raise DeviceError(
-        f"{uuid}: an earlier run (process {run.runner}) may have left clocks locked: first run {remedy(run)}"
+        f"{uuid}: an earlier run (process {run.runner_pid}) may have left clocks locked: "
+        f"first run {remedy(run)}"
     )
 
 
@@ -253,7 +254,7 @@ def remedy(run: Unfinished) -> str:
 def _read_unfinished(path: Path) -> Unfinished | None:
     journal = Journal(path, read_only=True)
     try:
-        armed = _last(journal, "armed")
+        armed = _last_armed(journal)
         if armed is None or not _open_since(journal):
             return None
         try:
@@ -265,8 +266,8 @@ def _read_unfinished(path: Path) -> Unfinished | None:
             uuid=path.name.removesuffix(_SUFFIX),
             reference=armed["reference"],
             since_unix_s=armed["unix_s"],
-            runner=int(armed["runner"]),
-            guardian=guardian,
+            runner_pid=int(armed["runner"]),
+            guardian_pid=guardian,
             path=path,
             clocks=_clocks(journal),
         )
@@ -297,5 +298,5 @@ def _clocks(journal: Journal) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(n["clocks"]) for n in _open_since(journal) if "clocks" in n))
 
 
-def _last(journal: Journal, event: str) -> dict[str, Any] | None:
-    return next((record for record in reversed(journal.read(0)[0]) if record.get("event") == event), None)
+def _last_armed(journal: Journal) -> dict[str, Any] | None:
+    return next((record for record in reversed(journal.read(0)[0]) if record.get("event") == "armed"), None)

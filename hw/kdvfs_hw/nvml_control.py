@@ -14,7 +14,7 @@ from kdvfs_hw.driver_errors import TRANSIENT_CODES
 from kdvfs_hw.nvml_read import NvmlDevice
 from kdvfs_hw.readback import NEAR_MHZ
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, ClockMhz, Clocks
-from kdvfs_sim.core.device import ClockRequest, Feature
+from kdvfs_sim.core.device import AcceptedRequest, Feature
 from kdvfs_sim.core.errors import DeviceError, DevicePermissionError, DeviceUnsupportedError, DriverError
 
 Domain: TypeAlias = Literal["sm", "mem"]
@@ -71,7 +71,7 @@ class GuardedClockControl:
         sm, mem = self._target["sm"], self._target["mem"]
         return None if sm is None or mem is None else Clocks(sm, mem)
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         """See ``ClockControl``."""
         self._table.index(clocks)
         wanted: dict[Domain, ClockMhz] = {"sm": clocks.sm_mhz, "mem": clocks.mem_mhz}
@@ -87,9 +87,11 @@ class GuardedClockControl:
         finally:
             if changes:
                 self._tell(lambda: self._guard.after(self._held))
-        return ClockRequest(clocks=clocks, n_calls=len(changes), issued_ns=issued_ns, returned_ns=returned_ns)
+        return AcceptedRequest(
+            clocks=clocks, n_calls=len(changes), issued_ns=issued_ns, returned_ns=returned_ns
+        )
 
-    def reset_clocks(self) -> ClockRequest:
+    def reset_clocks(self) -> AcceptedRequest:
         """Release both locks, whatever is believed about them."""
         self._forget()
         return self.request_clocks(AUTO_CLOCKS)

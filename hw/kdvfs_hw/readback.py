@@ -21,7 +21,6 @@ def await_clocks(
     *,
     timeout_s: float = 2.0,
     poll_s: float = 0.002,
-    tolerance_mhz: int = NEAR_MHZ,
 ) -> ObservedClocks:
     """Poll until the GPU is observed at ``clocks``; parts left to the driver are reached by any clock.
 
@@ -31,7 +30,7 @@ def await_clocks(
     started_ns = device.time.now_ns()
     while True:
         observed = device.observed_clocks()
-        if observed.off_by_mhz(clocks) <= tolerance_mhz:
+        if observed.off_by_mhz(clocks) <= NEAR_MHZ:
             return observed
         waited_ns = device.time.now_ns() - started_ns
         if waited_ns >= timeout_s * 1e9:
@@ -39,11 +38,6 @@ def await_clocks(
                 device.uuid, str(clocks), str(observed), waited_ns * 1e-9, _reasons(device)
             )
         device.time.sleep_ns(round(poll_s * 1e9))
-
-
-def check_clocks(device: Device, clocks: Clocks, *, tolerance_mhz: int = NEAR_MHZ) -> ObservedClocks:
-    """One look, for the middle and the end of a sample: a lock may be lost on the way."""
-    return await_clocks(device, clocks, timeout_s=0.0, tolerance_mhz=tolerance_mhz)
 
 
 def _reasons(device: Device) -> str:

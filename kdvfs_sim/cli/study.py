@@ -19,7 +19,7 @@ from kdvfs_sim.cli.options import (
     protocol_name,
     recorded_from,
 )
-from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.errors import DeviceError, UsageError
 from kdvfs_sim.core.units import parse_percent
 
 app = typer.Typer(help="Questions that take many solutions.", no_args_is_help=True, rich_markup_mode=None)
@@ -79,6 +79,7 @@ def switching(
     Example: kdvfs study switching h200_gpt3xl_layer_train --gpu h200,b200 --slack 0.6%
     """
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import active_children, get_context
 
     from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
@@ -137,9 +138,14 @@ def switching(
             seed=seed,
             progress=steps("studying"),
         )
-    except BaseException:  # the case that a worker is at may take minutes: nobody waits for it
+    except BaseException as error:  # the case that a worker is at may take minutes: nobody waits for it
         for process in active_children():
             process.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise DeviceError(
+                f"one of {n_workers} worker processes was killed, perhaps for want of memory; fewer may go "
+                "through: --workers 1"
+            ) from error
         raise
     finally:
         if pool is not None:

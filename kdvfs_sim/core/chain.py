@@ -23,7 +23,8 @@ class Chain:
     ``kind``: row of the cost table. ``duration_ns``: as recorded. ``lag_ns``: idle time between
     the previous operation's end and this one's start at recorded clocks (0 for the first).
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
-    ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's.
+    ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's;
+    ``floors_exact``: together these say what every gap is, as long as no request delays the host.
     ``precedence``: where times do not add, makes the graph that says what they do.
     ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
     its way, and so takes no time of its own.
@@ -37,6 +38,7 @@ class Chain:
     lag_ns: npt.NDArray[np.int64]
     min_lag_ns: npt.NDArray[np.int64]
     floor_ns: npt.NDArray[np.int64] | None = None
+    floors_exact: bool = False
     precedence: Callable[[], Precedence] | None = None
     hidden_ns: npt.NDArray[np.int64] | None = None
     additive: bool = True

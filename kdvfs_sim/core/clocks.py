@@ -19,6 +19,10 @@ class Auto(Enum):
     def __repr__(self) -> str:
         return "AUTO"
 
+    def __str__(self) -> str:
+        """As in text and files."""
+        return self.value
+
 
 AUTO: Final = Auto.AUTO
 ClockMhz: TypeAlias = int | Auto
@@ -59,9 +63,7 @@ class Clocks:
         )
 
     def __str__(self) -> str:
-        sm = "auto" if isinstance(self.sm_mhz, Auto) else str(self.sm_mhz)
-        mem = "auto" if isinstance(self.mem_mhz, Auto) else str(self.mem_mhz)
-        return f"sm={sm},mem={mem}"
+        return f"sm={self.sm_mhz},mem={self.mem_mhz}"
 
     @classmethod
     def parse(cls, text: str) -> Clocks:

@@ -165,7 +165,7 @@ class Device(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClockRequest:
+class AcceptedRequest:
     """A request that the driver accepted. ``n_calls`` is 0 if it already was the target."""
 
     clocks: Clocks
@@ -191,8 +191,8 @@ class ClockControl(Protocol):
     @property
     def target(self) -> Clocks | None: ...
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest: ...
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest: ...
 
-    def reset_clocks(self) -> ClockRequest: ...
+    def reset_clocks(self) -> AcceptedRequest: ...
 
     def beat(self) -> None: ...

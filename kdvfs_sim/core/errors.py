@@ -30,8 +30,8 @@ class InputError(KdvfsError, ValueError):
     exit_code = 3
 
 
-class TraceFormatError(InputError):
-    """A recording that cannot be read. ``where`` is a path, with a row or byte where known."""
+class PlacedError(InputError):
+    """``where`` is a path, with a row or byte where known, or a place in a schedule."""
 
     def __init__(self, where: str, problem: str) -> None:
         super().__init__(where, problem)
@@ -42,16 +42,12 @@ class TraceFormatError(InputError):
         return f"{self.where}: {self.problem}"
 
 
-class ScheduleError(InputError):
+class TraceFormatError(PlacedError):
+    """A recording that cannot be read."""
+
+
+class ScheduleError(PlacedError):
     """A schedule that does not fit its trace, or a schedule file that cannot be read."""
-
-    def __init__(self, where: str, problem: str) -> None:
-        super().__init__(where, problem)
-        self.where = where
-        self.problem = problem
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.problem}"
 
 
 class UnknownGpuError(InputError, LookupError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from kdvfs_sim.core.checks import one_of
 
@@ -18,17 +18,7 @@ Category: TypeAlias = Literal[
     "optimizer",
     "other",
 ]
-CATEGORIES: Final[tuple[Category, ...]] = (
-    "gemm",
-    "attention",
-    "elementwise",
-    "reduction",
-    "normalization",
-    "copy",
-    "communication",
-    "optimizer",
-    "other",
-)
+CATEGORIES: Final[tuple[Category, ...]] = get_args(Category)
 OpClass: TypeAlias = Literal["kernel", "memcpy", "memset"]
 
 

@@ -48,14 +48,6 @@ class Metrics:
             return time_pct, nan
         return time_pct, 100 * (self.energy_j / base.energy_j - 1)
 
-    @property
-    def edp_js(self) -> float | None:
-        return None if self.energy_j is None else self.energy_j * self.time_s
-
-    @property
-    def ed2p_js2(self) -> float | None:
-        return None if self.energy_j is None else self.energy_j * self.time_s**2
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:

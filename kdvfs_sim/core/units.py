@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from kdvfs_sim.core.errors import UsageError
 
 MAX_PERCENT = 10_000
@@ -29,21 +27,6 @@ def parse_percent(text: str, option: str = "--slack") -> float:
     if not 0 <= value <= MAX_PERCENT:
         raise UsageError(f"{option} {text!r}: write a percentage from 0 to {MAX_PERCENT}")
     return value
-
-
-def parse_duration_ns(text: str) -> int:
-    """``25ms``, ``100us``, ``1.5 s`` to whole nanoseconds. Raises UsageError."""
-    stripped = text.strip().lower()
-    for unit in ("ns", "us", "ms", "s"):
-        if stripped.endswith(unit):
-            try:
-                value = float(plain(stripped.removesuffix(unit)))
-            except ValueError:
-                break
-            if math.isfinite(value) and value >= 0:
-                return round(value * _NS_PER[unit])
-            break
-    raise UsageError(f"{text!r} is not a duration; write for example 25ms or 100us")
 
 
 def format_duration(duration_ns: float) -> str:

@@ -19,11 +19,6 @@ class PublishedRun:
     costs: CostTable
 
 
-def published_runs() -> tuple[str, ...]:
-    """Names that ``find_published_run`` knows."""
-    return (gpt3xl_3080ti.NAME,)
-
-
 def find_published_run(name: str) -> PublishedRun | None:
     """The run of this name, or None."""
     if name != gpt3xl_3080ti.NAME:

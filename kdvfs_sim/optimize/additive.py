@@ -227,8 +227,3 @@ def group_launches(chain: Chain, granularity: Granularity) -> Ints:
 def _number(labels: npt.NDArray[np.generic]) -> Ints:
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first)).astype(np.int64)[inverse]
-
-
-def one_by_one(chain: Chain) -> bool:
-    """Does nothing ever run beside a launch?"""
-    return chain.floor_ns is not None

@@ -57,7 +57,10 @@ class CriticalPaths:
         self._added = np.where(known, added, 0.0)
         # Operations that share a choice, and among them those of one kind that count alike.
         groups = np.arange(n_ops) + len(allowed)
-        if alone:
+        # Where a change lands in the midst of work, a launch also runs at the clocks of those before it.
+        protocol = problem.protocol
+        choices_hold = alone and (protocol.drains or not protocol.charged)
+        if choices_hold:
             groups[of_chain] = group[graph.launch[of_chain]]
         _, groups = np.unique(groups, return_inverse=True)
         shared = (~graph.apart).astype(np.int64)
@@ -66,18 +69,22 @@ class CriticalPaths:
         keys, self._atom = np.unique(key, return_inverse=True)
         self._kind, self._shared = keys % n_kinds, keys // n_kinds % 2
         self._group = keys // n_kinds // 2
-        rows = known[self._shared, self._kind]
-        may = np.ones((int(self._group.max(initial=-1)) + 1, costs.n_clocks), dtype=np.bool_)
-        np.logical_and.at(may, self._group, rows)
-        if alone:
-            may[: len(allowed)] &= allowed
-        self._may = may
-        self.usable &= bool(may.any(axis=1).all())
         self._duration_ns = graph.duration_ns.astype(np.float64)
         self._work_ns = _sums(self._atom, self._duration_ns, len(keys))
+        may = np.ones((int(self._group.max(initial=-1)) + 1, costs.n_clocks), dtype=np.bool_)
+        np.logical_and.at(may, self._group, known[self._shared, self._kind] | (self._work_ns == 0)[:, None])
+        if alone:
+            chosen = allowed if choices_hold else np.broadcast_to(costs.requestable, (n_ops, costs.n_clocks))
+            if protocol.charged and problem.boundary == "one-shot":  # until the first change
+                chosen = chosen | (
+                    np.arange(costs.n_clocks) == (costs.auto if problem.start is None else problem.start)
+                )
+            may &= chosen
+        self._may = may
+        self.usable &= bool(may.any(axis=1).all())
         # Every start, end and change beside an operation rounds what is left of it.
         spread = math.ceil(float(self._ratio.max(initial=1.0)))
-        self._rounding_ns = n_ops * (1 if alone and not problem.protocol.charged else 4 * spread)
+        self._rounding_ns = n_ops * (1 if alone and not protocol.charged else 4 * spread)
         self._most = float(np.abs(self._added).max(initial=0.0)) + self._floor
         self._share = np.empty(n_ops)  # begin at the longest path of the recording
         _, self._lags_ns = self._longest(self._duration_ns, self._share)

@@ -113,7 +113,8 @@ def walk(
             b = choice[wanted % n]
             issued_ns = starts[wanted] - rules.work_ns[c, b]
             if rules.anticipates and issued_ns >= starts[i]:
-                anchor = first_at_or_after(starts, i, issued_ns + 1) - 1
+                # not beyond: launches that take no time start at the same one, and the end of the chain too
+                anchor = min(first_at_or_after(starts, i, issued_ns + 1) - 1, wanted)
                 offset_ns = issued_ns - starts[anchor]
                 landing = wanted
             elif rules.anticipates:  # at once; if something else is wanted where it lands, that

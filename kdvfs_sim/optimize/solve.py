@@ -26,7 +26,6 @@ from kdvfs_sim.optimize.additive import (
     fold,
     group_launches,
     host_bound,
-    one_by_one,
 )
 from kdvfs_sim.optimize.assignment import as_rows, as_schedule
 from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
@@ -106,8 +105,8 @@ def _solve(
         method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
-    if not (problem.chain.additive or one_by_one(problem.chain)):
-        method.bound = method.mixed_bound = -np.inf  # sums over one stream bound nothing
+    if not _adds_up(problem):
+        method.bound = method.mixed_bound = -np.inf
     found = _judged(problem, method)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
@@ -134,6 +133,22 @@ def _method(problem: Problem, gap: float) -> Method:
     if not problem.protocol.charged:
         return _Free(problem, gap)
     return Charged(problem, partial(_restricted, problem), gap)
+
+
+def _adds_up(problem: Problem) -> bool:
+    """Does the sum over the chain, with gaps at their least, bound anything?
+
+    Not where something runs beside it. Nor where a change lands after a time of its own: in a longer gap it
+    may have landed before the next launch begins, which after the least gap runs on at dear clocks.
+    """
+    chain, protocol = problem.chain, problem.protocol
+    if chain.additive:
+        return True
+    if chain.floor_ns is None:
+        return False
+    if not protocol.charged or protocol.drains:
+        return True
+    return chain.floors_exact and protocol.issuer == "controller" and not problem.switching.stall_ns.any()
 
 
 def _bound(method: Method, answer: Solution) -> float:

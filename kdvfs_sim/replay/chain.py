@@ -14,11 +14,14 @@ from kdvfs_sim.replay.precedence import precedence_of
 from kdvfs_sim.replay.simulate import replay
 
 if TYPE_CHECKING:
+    from kdvfs_sim.core.clocks import Clocks
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Int64s, Program
 
 
-def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] | None) -> Chain:
+def chain_of(
+    program: Program, costs: CostTable | None, stream: tuple[int, int] | None, start: Clocks | None
+) -> Chain:
     """See Program.chain."""
     if stream is None:
         if len(program.streams) > 1:
@@ -28,7 +31,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
     index = program.stream_index(*stream)
     ops = program.ops_of_stream[index]
     lag = _gaps(ops, program.recorded_start_ns, program.recorded_start_ns + program.duration_ns)
-    reason, floor = _why_not_additive(program, costs, lag)
+    reason, floor, exact = _why_not_additive(program, costs, lag, start)
     lag = np.maximum(lag, 0)
     follows = program.after[ops] == program.previous[ops]
     min_lag = np.where(follows, np.minimum(program.after_lag_ns[ops], lag), 0)
@@ -45,6 +48,7 @@ def chain_of(program: Program, costs: CostTable | None, stream: tuple[int, int] 
         lag_ns=lag,
         min_lag_ns=min_lag if reason else lag,
         floor_ns=floor,
+        floors_exact=exact,
         precedence=partial(precedence_of, program, costs, index) if reason and costs is not None else None,
         hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
@@ -63,38 +67,59 @@ def _gaps(ops: Int64s, start: Int64s, end: Int64s) -> Int64s:
 
 
 def _why_not_additive(
-    program: Program, costs: CostTable | None, recorded: Int64s
-) -> tuple[str, Int64s | None]:
-    """The reason, empty if there is none, and the least times from start to start, where known.
+    program: Program, costs: CostTable | None, recorded: Int64s, start: Clocks | None
+) -> tuple[str, Int64s | None, bool]:
+    """The reason, empty if there is none, the least times from start to start, where known, and whether they
+    say all that there is to say.
 
     A gap is the longest of several waits. If all durations at their least and all at their most
     leave every gap as recorded, the same wait binds at both ends and so, times being sums and maxima
     of durations, everywhere between. For the same reason no operation ever starts earlier than with
     all durations at their least, nor later, without requests, than with all at their most; and a
     request that delays one operation delays those after it as well.
+
+    Between an operation that always starts at the same time and one whose launch waits for no kernel, the least
+    time is the time.
     """
     if len(program.streams) > 1:
-        return "operations of other streams may bind", None
+        return "operations of other streams may bind", None, False
     if (recorded < 0).any():
-        return "operations of the stream overlap", None
+        return "operations of the stream overlap", None, False
     if not (program.launch >= 0).any():
-        return "", None
+        return "", None, True
     if costs is None:
-        return "not known without a cost table: launches may bind at other clocks", None
-    ratio = np.where(np.isfinite(costs.ratio) & costs.requestable, costs.ratio, np.nan)
+        return "not known without a cost table: launches may bind at other clocks", None, False
+    chosen = costs.requestable.copy()
+    if start is not None:
+        chosen[costs.index(start)] = True
+    ratio = np.where(np.isfinite(costs.ratio) & chosen, costs.ratio, np.nan)
     ratio = np.concatenate([ratio, np.ones((costs.n_kinds, 1))], axis=1)[program.kind]
     ops = program.ops_of_stream[0]
     reason = ""
     starts = []
+    by_host = np.zeros(ops.size, dtype=np.bool_)
     for extreme, what in ((np.nanmin(ratio, axis=1), "fastest"), (np.nanmax(ratio, axis=1), "slowest")):
         scaled = replace(program, duration_ns=np.rint(program.duration_ns * extreme).astype(np.int64))
         timeline = replay(scaled).timeline
         starts.append(timeline.start_ns[ops])
         changed = np.flatnonzero(_gaps(ops, timeline.start_ns, timeline.end_ns) != recorded)
+        by_host[changed] = True
         if changed.size and not reason:
             reason = (
                 f"at the {what} clocks {changed.size} of {ops.size} gaps are not as recorded "
                 f"(the first before launch {changed[0]}): the host binds"
             )
+    waits = np.flatnonzero(recorded[1:] > program.after_lag_ns[ops[1:]]) + 1
+    if waits.size and not reason:
+        reason = (
+            f"{waits.size} of {ops.size} launches wait for the host at all clocks (the first is launch "
+            f"{waits[0]}): the host binds"
+        )
+    if not reason:
+        return "", None, True
     earliest, latest = starts
-    return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0) if reason else None
+    by_host[waits] = True
+    bound = np.flatnonzero(by_host[1:]) + 1
+    root = np.asarray(program.links.host.root, dtype=np.int64)[program.launch[ops[bound]]]
+    told = (program.launch[ops[bound]] >= 0) & (root == -1) & (earliest[bound - 1] == latest[bound - 1])
+    return reason, np.append(np.maximum(earliest[1:] - latest[:-1], 0), 0), bool(told.all())

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from kdvfs_sim.core.checks import one_of
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
@@ -64,20 +63,6 @@ class RequestArrays:
 
     def __len__(self) -> int:
         return int(self.first.size) - 1
-
-    @classmethod
-    def from_rows(cls, rows: npt.ArrayLike) -> RequestArrays:
-        """From one row per operation, (n_schedules, n_ops): a request wherever the row changes."""
-        table = np.atleast_2d(np.asarray(rows, dtype=np.int64))
-        changes = np.ones(table.shape, dtype=bool)
-        changes[:, 1:] = table[:, 1:] != table[:, :-1]
-        schedule, op = np.nonzero(changes)
-        return cls(
-            first=np.searchsorted(schedule, np.arange(table.shape[0] + 1)).astype(np.int64),
-            op=op.astype(np.int64),
-            offset_ns=np.zeros(op.size, dtype=np.int64),
-            row=table[schedule, op],
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -27,7 +27,7 @@ class Request(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlannedRequests:
     """``requests[d]``: those of device ``Program.devices[d]``, in the order in which they are issued."""
 
     requests: tuple[tuple[Request, ...], ...]
@@ -49,13 +49,13 @@ def plan_requests(
     switching: SwitchTable | None,
     protocol: SwitchProtocol,
     draws: SwitchDraws | None = None,
-) -> Plan:
+) -> PlannedRequests:
     """Check that ``schedule`` fits. Raises ScheduleError for an anchor that does not exist or an offset
     where none is allowed, UnsupportedClocksError, InputError for costs or draws that are missing or
     misshapen."""
     requests: list[list[Request]] = [[] for _ in program.devices]
     if schedule is None or not schedule.requests:
-        return Plan(requests=tuple(tuple(r) for r in requests))
+        return PlannedRequests(requests=tuple(tuple(r) for r in requests))
     if costs is None:
         raise InputError("a schedule needs a cost table: without one only recorded clocks can be replayed")
     if protocol.charged and switching is None:
@@ -100,4 +100,4 @@ def plan_requests(
         requests[program.devices.index(request.device)].append(
             Request(int(ops[request.launch]), request.offset_ns, row, number, *luck)
         )
-    return Plan(requests=tuple(tuple(r) for r in requests))
+    return PlannedRequests(requests=tuple(tuple(r) for r in requests))

@@ -173,14 +173,21 @@ class Program:
             overlap_ns=np.where(self.overlap_ns < 0, -1, overlap).astype(np.int64),
         )
 
-    def chain(self, costs: CostTable | None = None, *, stream: tuple[int, int] | None = None) -> Chain:
+    def chain(
+        self,
+        costs: CostTable | None = None,
+        *,
+        stream: tuple[int, int] | None = None,
+        start: Clocks | None = None,
+    ) -> Chain:
         """One stream as a chain (core.chain.Chain): the only one, or ``stream`` = (device, stream).
 
         Whether its times add is a question about all clocks allowed: with ``costs`` the program is
         replayed at the fastest and at the slowest of them, and is additive if every gap stays as
-        recorded. Without ``costs`` only a program without a host side is known to be additive.
+        recorded and none is the host's. ``start``: clocks in force at first, which may be others than those
+        that may be requested. Without ``costs`` only a program without a host side is known to be additive.
         Raises InputError if the stream does not exist, or is not named where there are several.
         """
         from kdvfs_sim.replay.chain import chain_of
 
-        return chain_of(self, costs, stream)
+        return chain_of(self, costs, stream, start)

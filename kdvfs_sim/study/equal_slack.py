@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
-from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
@@ -16,7 +15,7 @@ from kdvfs_sim.gpu.facts import Level
 from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import pass_plan, solve
 from kdvfs_sim.study.mixes import without_noise
-from kdvfs_sim.study.plans import BASELINES, COMMON, SURE, Budget, Plan
+from kdvfs_sim.study.plans import BASELINES, COMMON, SURE, Budget, Plan, comparable
 from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 from kdvfs_sim.study.uncertainty import Luck, scattered, sure_plan
@@ -94,8 +93,8 @@ def equal_slack(
 
     ``confidence``: add, under every charged protocol, a plan per launch that keeps a time budget with this
     probability when switching times scatter as ``luck`` says; and say of every plan that switches how often
-    it does. Raises InputError for a protocol that is unknown, and if AUTO's energy is not known: there is
-    nothing to compare with then.
+    it does. Raises InputError for a protocol that is unknown, and if AUTO's energy is not known, or it takes
+    no time or no energy: there is nothing to compare with then.
     """
     names = (protocols,) if isinstance(protocols, str) else protocols
     switch_protocols = [scene.protocol(name) for name in names]
@@ -151,9 +150,7 @@ class _Comparison:
         self.auto_dynamic = (
             None if scene.governor is None else scene.replay(auto, "free", governor=scene.governor).metrics
         )
-        base = self.auto_at["nominal"]
-        if base.energy_j is None:
-            raise InputError(f"nothing to compare with: {base.energy_reason}")
+        comparable(self.auto_at["nominal"])
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}

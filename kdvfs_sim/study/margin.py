@@ -26,7 +26,9 @@ def with_time_margin(scene: Scene) -> Scene:
     return replace(
         scene,
         costs=costs,
-        chain=scene.program.chain(costs["nominal"], stream=(scene.chain.device, scene.chain.stream)),
+        chain=scene.program.chain(
+            costs["nominal"], stream=(scene.chain.device, scene.chain.stream), start=scene.start
+        ),
         power_table=None if tables is None else raised,
         flags=(*scene.flags, f"times at clocks other than those recorded include a margin of {margin:.1%}"),
     )

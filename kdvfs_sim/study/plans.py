@@ -10,6 +10,17 @@ from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective
 
 
+def comparable(auto: Metrics) -> Metrics:
+    """The AUTO run, if percentages of it say anything. Raises InputError where its energy is not known, or it
+    takes no time or no energy."""
+    if auto.energy_j is None:
+        raise InputError(f"nothing to compare with: {auto.energy_reason}")
+    for nothing, value in (("time", auto.time_s), ("energy", auto.energy_j)):
+        if value <= 0:
+            raise InputError(f"nothing to compare with: at AUTO the workload takes no {nothing}")
+    return auto
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its

@@ -254,7 +254,7 @@ def build_scene(
         trace=trace,
         gpu=facts,
         program=program,
-        chain=program.chain(levels["nominal"], stream=_busiest(program)),
+        chain=program.chain(levels["nominal"], stream=_busiest(program), start=start),
         costs=levels,
         switching={level: tabulate(switching_model(facts, level), levels[level].clocks) for level in LEVELS},
         protocols={name: protocol_for(facts, name) for name in PROTOCOLS},

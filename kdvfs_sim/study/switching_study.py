@@ -21,7 +21,7 @@ from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import switching_model, tabulate
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
-from kdvfs_sim.study.plans import Budget
+from kdvfs_sim.study.plans import Budget, comparable
 from kdvfs_sim.study.scene import LEVELS, Scene
 
 GRID_NS: Final = (
@@ -237,7 +237,7 @@ def switching_study(
     those of the scenes' own GPU throughout: only the switching is another GPU's. Cases run on ``executor``
     (any ``concurrent.futures.Executor``; None: here, one after another), in batches for ``n_workers``.
     Raises UsageError for scenes without a period of 1 or with another boundary, InputError for a protocol
-    that is unknown and where AUTO's energy or a latency is not known.
+    that is unknown and where AUTO's energy or a latency is not known, or it takes no time or no energy.
     """
     if 1 not in scenes or any(scene.boundary != "periodic" for scene in scenes.values()):
         raise UsageError("a switching study needs a period of 1 iteration and the periodic boundary")
@@ -314,9 +314,7 @@ def _run_batch(benches: Mapping[int, _Bench], cases: Sequence[_Case]) -> list[St
 
 def _auto(scene: Scene, budget: Budget) -> tuple[Metrics, Objective]:
     """The AUTO run, and the budget in its terms."""
-    base = scene.auto_metrics
-    if base.energy_j is None:
-        raise InputError(f"nothing to compare with: {base.energy_reason}")
+    base = comparable(scene.auto_metrics)
     return base, budget.objective("energy", base)
 
 
@@ -330,8 +328,10 @@ def schedulable_share(
     """
     assert ideal.schedule is not None
     busy_ns = scene.chain.duration_ns + scene.chain.lag_ns
-    starts = [request.launch for request in ideal.schedule.requests if request.launch > 0]
+    requests = ideal.schedule.requests
+    starts = [request.launch for request in requests if request.launch > 0]
     runs_ns = np.add.reduceat(busy_ns, [0, *starts])
-    if len(runs_ns) > 1 and ideal.schedule.requests[0].clocks == ideal.schedule.requests[-1].clocks:
+    # before the first request the clocks are those that the period ended with
+    if len(runs_ns) > 1 and (requests[0].launch > 0 or requests[0].clocks == requests[-1].clocks):
         runs_ns = np.array([runs_ns[-1] + runs_ns[0], *runs_ns[1:-1]])  # across the end of the period
     return tuple((int(ns), float(runs_ns[runs_ns > ns].sum() / max(1, runs_ns.sum()))) for ns in latencies_ns)

@@ -133,7 +133,6 @@ def sure_plan(
     *,
     probability: float = 0.95,
     luck: Luck | None = None,
-    n_replays: int = N_REPLAYS,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
 ) -> SurePlan | None:
@@ -154,7 +153,7 @@ def sure_plan(
     lock = static_lock(locks)
     if lock.metrics is None:
         return None
-    replayed = partial(scattered, scene, protocol=protocol, luck=luck, n_replays=n_replays)
+    replayed = partial(scattered, scene, protocol=protocol, luck=luck)
     best = min((s for s in (lock, static_mix(locks)) if s.metrics is not None), key=_energy_j)
     least = replayed(best, seed=seed + 1).mean(objective)
     wanted = probability + SURER * (1 - probability)

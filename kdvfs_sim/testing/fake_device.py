@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Auto, Clocks, ClockTable
+from kdvfs_sim.core.clocks import AUTO_CLOCKS, Auto, Clocks, ClockTable
 from kdvfs_sim.core.device import (
+    AcceptedRequest,
     Capability,
-    ClockRequest,
     EnergyReading,
     Feature,
     GpuProcess,
@@ -160,12 +160,12 @@ class FakeDevice:
 
     # -- changing
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         self._table.index(clocks)
         issued_ns = self.time.now_ns()
         if clocks == self.target:
             self.requested = clocks
-            return ClockRequest(clocks=clocks, n_calls=0, issued_ns=issued_ns, returned_ns=issued_ns)
+            return AcceptedRequest(clocks=clocks, n_calls=0, issued_ns=issued_ns, returned_ns=issued_ns)
         before, self.target = self.target or AUTO_CLOCKS, None
         self.requested = clocks
         call = self._call("request_clocks")
@@ -178,11 +178,11 @@ class FakeDevice:
             raise KeyboardInterrupt
         self.target = clocks
         n_calls = max(1, (before.sm_mhz != clocks.sm_mhz) + (before.mem_mhz != clocks.mem_mhz))
-        return ClockRequest(
+        return AcceptedRequest(
             clocks=clocks, n_calls=n_calls, issued_ns=issued_ns, returned_ns=self.time.now_ns()
         )
 
-    def reset_clocks(self) -> ClockRequest:
+    def reset_clocks(self) -> AcceptedRequest:
         return self.request_clocks(AUTO_CLOCKS)
 
     def beat(self) -> None:
@@ -223,7 +223,7 @@ class FakeDevice:
 
     def _running_mhz(self, call: int) -> int:
         sm_mhz = self._in_force.sm_mhz
-        highest = self._sm_mhz[-1] if sm_mhz is AUTO or isinstance(sm_mhz, Auto) else sm_mhz
+        highest = self._sm_mhz[-1] if isinstance(sm_mhz, Auto) else sm_mhz
         return self._sm_mhz[0] if self._is("throttled", call) else highest
 
     def _power_w(self, call: int) -> float:

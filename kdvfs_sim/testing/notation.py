@@ -145,7 +145,7 @@ def problem(
     first = table.auto if start is None else start
     judge = Judge(recording, table, changes, rules, boundary, table.clocks[first])
     return Problem(
-        chain=judge.program.chain(table, stream=stream),
+        chain=judge.program.chain(table, stream=stream, start=table.clocks[first]),
         costs=table,
         switching=changes,
         protocol=rules,
@@ -233,7 +233,7 @@ class _Writer:
             default = field.default
             if field.default_factory is not dataclasses.MISSING:
                 default = field.default_factory()
-            if field.init and not _same(item, default):
+            if field.init and not same(item, default):
                 parts[field.name] = item
         return self.call(type(value).__module__, type(value).__name__, (), parts)
 
@@ -251,7 +251,7 @@ class _Writer:
 
     def trace(self, value: Trace) -> str | None:
         again = self.short_trace(value)
-        if again is None or not _same(trace(*again[0], **again[1]), value):
+        if again is None or not same(trace(*again[0], **again[1]), value):
             return None
         return self.call(__name__, "trace", *again)
 
@@ -365,7 +365,7 @@ def _without_tail(row: tuple[Any, ...], defaults: tuple[Any, ...]) -> tuple[Any,
     return row[:n]
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     """Equality that looks into arrays, tables and values without one of their own."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return (
@@ -375,15 +375,9 @@ def _same(a: Any, b: Any) -> bool:
         return type(a) is type(b) and a.schema == b.schema and a.equals(b)
     if dataclasses.is_dataclass(a) and type(a) is type(b) and not isinstance(a, type):
         fields = [field.name for field in dataclasses.fields(a) if field.init]
-        return all(_same(getattr(a, name), getattr(b, name)) for name in fields)
+        return all(same(getattr(a, name), getattr(b, name)) for name in fields)
     if isinstance(a, tuple | list) and type(a) is type(b):
-        return len(a) == len(b) and all(map(_same, a, b))
+        return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return a == b or (math.isnan(a) and math.isnan(b))
     return bool(a == b)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Are two nouns equal in value, arrays and tables included? Judges of problems are equal in what they
-    judge."""
-    return _same(a, b)

@@ -225,12 +225,12 @@ def _attention(first: int, layout: str, causal: int, *, backward: bool = False) 
     return formula
 
 
-def _streamed(n_reads: int, n_writes: int, flops_per_element: int) -> _Formula:
-    """Tensors the size of the first one read and written so often; what else there is, is small."""
+def _streamed(n_reads: int, flops_per_element: int) -> _Formula:
+    """Tensors the size of the first one, so many read and one written; what else there is, is small."""
 
     def formula(call: _Call) -> OpCost:
         x = call.tensor(0)
-        return OpCost(float(flops_per_element * x.numel), float((n_reads + n_writes) * x.n_bytes))
+        return OpCost(float(flops_per_element * x.numel), float((n_reads + 1) * x.n_bytes))
 
     return formula
 
@@ -311,15 +311,15 @@ _FORMULAS: Final[dict[str, _Formula]] = {
     "_scaled_dot_product_flash_attention": _attention(0, "bhsd", causal=4),
     "_scaled_dot_product_efficient_attention": _attention(0, "bhsd", causal=6),
     "_scaled_dot_product_cudnn_attention": _attention(0, "bhsd", causal=6),
-    "_softmax": _streamed(1, 1, flops_per_element=5),  # maximum, difference, exponential, sum, quotient
-    "_log_softmax": _streamed(1, 1, flops_per_element=5),
-    "_softmax_backward_data": _streamed(2, 1, flops_per_element=4),
-    "_log_softmax_backward_data": _streamed(2, 1, flops_per_element=4),
-    "native_layer_norm": _streamed(1, 1, flops_per_element=8),  # mean 1, variance 3, normalize 2, affine 2
-    "_fused_rms_norm": _streamed(1, 1, flops_per_element=4),
-    "native_group_norm": _streamed(1, 1, flops_per_element=8),
-    "cudnn_batch_norm": _streamed(1, 1, flops_per_element=8),
-    "cudnn_batch_norm_backward": _streamed(2, 1, flops_per_element=11),
+    "_softmax": _streamed(1, flops_per_element=5),  # maximum, difference, exponential, sum, quotient
+    "_log_softmax": _streamed(1, flops_per_element=5),
+    "_softmax_backward_data": _streamed(2, flops_per_element=4),
+    "_log_softmax_backward_data": _streamed(2, flops_per_element=4),
+    "native_layer_norm": _streamed(1, flops_per_element=8),  # mean 1, variance 3, normalize 2, affine 2
+    "_fused_rms_norm": _streamed(1, flops_per_element=4),
+    "native_group_norm": _streamed(1, flops_per_element=8),
+    "cudnn_batch_norm": _streamed(1, flops_per_element=8),
+    "cudnn_batch_norm_backward": _streamed(2, flops_per_element=11),
     "sum": _reduce,
     "mean": _reduce,
     "amax": _reduce,

@@ -15,7 +15,20 @@ import pytest
 import kdvfs_sim
 from kdvfs_sim.core import errors, protocols
 
-HEAVY = ("numpy", "polars", "numba", "scipy", "simpy", "plotly", "hypothesis", "pynvml", "rich", "typer")
+HEAVY = (
+    "numpy",
+    "polars",
+    "numba",
+    "scipy",
+    "simpy",
+    "msgspec",
+    "altair",
+    "vl_convert",
+    "hypothesis",
+    "pynvml",
+    "rich",
+    "typer",
+)
 
 
 def _loaded_after(statement: str) -> set[str]:

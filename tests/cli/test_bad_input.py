@@ -312,3 +312,15 @@ def test_an_unexpected_exception_is_our_bug_in_one_line(kdvfs: Run, monkeypatch:
     monkeypatch.delenv("KDVFS_DEBUG", raising=False)
     monkeypatch.setattr("kdvfs_sim.study.workload.read_trace", broken)
     assert_refused(kdvfs("inspect", LAYER), 70, "our bug", "boom")
+
+
+@pytest.mark.parametrize("verb", ["optimize", "study"])
+def test_a_recording_that_takes_no_time_has_nothing_to_compare_with(
+    kdvfs: Run, tmp_path: Path, verb: str
+) -> None:
+    """Of what lasts less than the clock that recorded it shows, no percentages can be given."""
+    path = tmp_path / "short.csv"
+    path.write_text("name,start_ns,duration_ns\na,0,0\nb,0,0\n")
+    outcome = kdvfs(*arguments(verb, path, tmp_path), "--gpu", "h200")
+    assert_refused(outcome, 3, "nothing to compare with", "takes no time")
+    assert not files_in(tmp_path / "out")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from kdvfs_sim.cli.study import _priced_by
 from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
+from kdvfs_sim.study.switching_study import SwitchingStudy
 
 from .conftest import Outcome
 
@@ -63,6 +65,26 @@ def test_workers_end_with_a_study_that_is_killed(tmp_path: Path, how: signal.Sig
     run.send_signal(how)
     run.communicate(timeout=20)
     assert run.returncode != 0
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_worker_that_is_killed_is_no_bug_of_ours(
+    kdvfs: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory runs out the kernel ends processes: what to do is said, and nothing is written."""
+
+    def killed(*_: object, executor: Executor, **__: object) -> SwitchingStudy:
+        executor.submit(signal.raise_signal, signal.SIGKILL).result()
+        raise AssertionError("the worker lives")
+
+    monkeypatch.setattr("kdvfs_sim.study.switching_study.switching_study", killed)
+    outcome = kdvfs(
+        "study", "switching", stretches(tmp_path / "t.csv"), "--gpu", "h200", "--iterations", "1",
+        "--workers", "2", "--out-dir", tmp_path / "out",
+    )  # fmt: skip
+    assert outcome.code == 6, outcome.stderr
+    assert "--workers 1" in outcome.stderr.splitlines()[-1]
+    assert outcome.stdout == ""
     assert not list((tmp_path / "out").iterdir())
 
 

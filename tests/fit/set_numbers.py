@@ -5,7 +5,7 @@ One function for each table, one library call for each cell; a dataset is only a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,9 +21,9 @@ from kdvfs_sim.gpu.fit.plan import Goal, choose, follow
 from kdvfs_sim.gpu.fit.power_fit import fit_power
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings, merge_repeats
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
-from kdvfs_sim.gpu.fit.tabulated import interpolated
 
 from .datasets import DATASETS, Dataset
+from .tabulated import interpolated
 
 TIME_FORMS: Final = ("sum", "max", "max+c", "p2+c", "p4+c", "p+c", "p4+c, eta")
 FEW_FORMS: Final = ("sum", "max", "max+c", "p4+c")
@@ -242,7 +242,3 @@ def of_set(name: str, say: Callable[[str], None] = lambda text: None) -> Row:
         say("choices")
         row["choices"] = choices(readings)
     return row
-
-
-def of_sets(names: Iterable[str], say: Callable[[str], None]) -> dict[str, Row]:
-    return {name: of_set(name, lambda text, name=name: say(f"{name}: {text}")) for name in names}  # type: ignore[misc]

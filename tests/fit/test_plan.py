@@ -67,7 +67,9 @@ def test_choices_were_read_and_keep_the_limit_as_surely_as_asked(
 ) -> None:
     model = after(4, Goal(slack_pct=slack_pct))
     goal = Goal(slack_pct=slack_pct, margin=margin)
-    for choice in choose(model, goal):
+    choices = choose(model, goal)
+    assert choices
+    for choice in choices:
         row, column = DATA.kernels.index(choice.kernel), DATA.column(choice.clocks)
         assert not np.isnan(model.readings.time_s[row, column])
         assert choice.time_pct <= slack_pct + 0.3

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import polars as pl
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
-from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.gpu.fit.sweep import Sweep
-from kdvfs_sim.gpu.fit.tabulated import interpolated, tabulated_costs
-
-from .synthetic import readings, sweep
+from .synthetic import readings
+from .tabulated import interpolated
 
 GRID = readings(n_kernels=3, mem_mhz=(4000, 5000))
-
-
-def with_auto(clean: Sweep) -> Sweep:
-    top = clean.rows.filter((pl.col("sm_mhz") == 1500) & (pl.col("mem_mhz") == 5000))
-    auto = top.with_columns(sm_mhz=pl.lit(None, dtype=pl.Int64), mem_mhz=pl.lit(None, dtype=pl.Int64))
-    return replace(clean, rows=pl.concat([clean.rows, auto]))
 
 
 def test_measured_points_come_back_exactly() -> None:
@@ -59,19 +45,3 @@ def test_outside_what_was_measured_nothing_is_known() -> None:
     hole[0, GRID.sm_mhz > 1200] = np.nan
     assert np.isnan(interpolated(GRID, hole, [1300.0], [5000.0])[0, 0])
     assert not np.isnan(interpolated(GRID, hole, [1300.0], [5000.0])[1:]).any()
-
-
-def test_a_sweep_becomes_a_cost_table() -> None:
-    costs = tabulated_costs(with_auto(sweep(n_kernels=3)), clocks=[Clocks(630, 5000), Clocks(600, 5000)])
-    assert costs.recorded == costs.index(AUTO_CLOCKS)
-    low, between, high = (costs.index(Clocks(mhz, 5000)) for mhz in (600, 630, 660))
-    assert (costs.duration_ns[:, low] >= costs.duration_ns[:, between]).all()
-    assert (costs.duration_ns[:, between] >= costs.duration_ns[:, high]).all()
-    np.testing.assert_allclose(costs.duration_ns[:, low], 1e9 * readings(n_kernels=3).time_s[:, 0])
-
-
-def test_auto_that_was_not_measured_is_refused() -> None:
-    with pytest.raises(InputError, match="no row for the recorded clocks"):
-        tabulated_costs(sweep(n_kernels=2))
-    with pytest.raises(InputError, match="AUTO is between no two clocks"):
-        tabulated_costs(with_auto(sweep(n_kernels=2)), clocks=[Clocks(AUTO, 5000)])

@@ -134,11 +134,11 @@ def test_a_record_is_held_by_one_and_says_by_whom(tmp_path: Path) -> None:
         LockRecord(tmp_path, uuid)
     assert find_unfinished((tmp_path,)) == ((), ())
     first.locking("sm=1000,mem=auto")
-    assert [run.guardian for run in find_unfinished((tmp_path,))[0]] == [os.getpid()]
+    assert [run.guardian_pid for run in find_unfinished((tmp_path,))[0]] == [os.getpid()]
     first.released("refused", complete=False, why="test")
     assert first.unfinished()
     first.close()
-    assert [run.guardian for run in find_unfinished((tmp_path,))[0]] == [None]
+    assert [run.guardian_pid for run in find_unfinished((tmp_path,))[0]] == [None]
 
 
 def test_a_record_that_cannot_be_written_stops_control(tmp_path: Path, monkeypatch: Any) -> None:

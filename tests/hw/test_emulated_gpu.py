@@ -307,13 +307,25 @@ def test_waiting_for_work_sleeps_until_it_is_done(tmp_path: Path) -> None:
     gpu.close()
 
 
-def test_dropping_work_frees_the_gpu(tmp_path: Path) -> None:
-    gpu = open_gpu(tmp_path)
-    token = gpu.launch("gemm", 1e9)
-    assert gpu.view().queue
-    gpu.drop()
-    assert not gpu.view().queue
-    assert gpu.wait(token) == gpu.time.now_ns()
+def _launch_long(folder: Path) -> None:
+    gpu = EmulatedGpu(folder)
+    gpu.launch("gemm", 1e9)
+    gpu.close()
+
+
+def test_work_of_a_process_that_ended_frees_the_gpu(tmp_path: Path) -> None:
+    gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
+    other = multiprocessing.get_context("spawn").Process(target=_launch_long, args=(gpu.folder,))
+    other.start()
+    other.join()
+    assert other.exitcode == 0
+    mine = gpu.launch("gemm", 1e9)
+    assert len(gpu.view().queue) == 2
+    again = EmulatedGpu(gpu.folder)  # looks who is still there
+    (left,) = again.view().queue
+    assert left.token == mine
+    gpu.close()
+    again.close()
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

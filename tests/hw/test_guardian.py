@@ -218,7 +218,7 @@ def test_both_killed_is_repaired_by_reset_and_a_new_run_is_refused_until_then(to
     assert toy.locks() != AUTO_CLOCKS
     left = unfinished_record((toy.folder,), toy.uuid)
     assert left is not None
-    assert left.guardian is None
+    assert left.guardian_pid is None
     reference = f"emulated:{toy.folder}"
     with (
         open_device(reference) as opened,

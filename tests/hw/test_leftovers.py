@@ -63,12 +63,12 @@ def left_locked(tmp_path: Path) -> Iterator[EmulatedGpu]:
 
     wait_until(locked)
     ((found,), _) = unfinished_runs()
-    assert found.guardian is not None
+    assert found.guardian_pid is not None
     os.killpg(run.pid, signal.SIGSTOP)  # so that the run cannot repair what its guardian no longer does
-    os.kill(found.guardian, signal.SIGKILL)
+    os.kill(found.guardian_pid, signal.SIGKILL)
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
-    wait_until(lambda: unfinished_runs()[0][0].guardian is None)
+    wait_until(lambda: unfinished_runs()[0][0].guardian_pid is None)
     gpu = EmulatedGpu(found.path.parent)
     assert gpu.locks() != AUTO_CLOCKS
     yield gpu

@@ -170,8 +170,8 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
             control.request_clocks(Clocks(1000, 1000))
             left = unfinished_record((gpu.folder,), gpu.uuid)
             assert left is not None
-            assert left.guardian is not None
-            pid = left.guardian
+            assert left.guardian_pid is not None
+            pid = left.guardian_pid
             os.kill(pid, signal.SIGSTOP)
             begun_s = time.monotonic()
             control.request_clocks(Clocks(600, 1000))
@@ -203,8 +203,8 @@ def test_nobody_waits_for_a_stopped_guardian_to_release(tmp_path: Path) -> None:
         control.request_clocks(Clocks(1000, 1000))
         left = unfinished_record((gpu.folder,), gpu.uuid)
         assert left is not None
-        assert left.guardian is not None
-        os.kill(left.guardian, signal.SIGSTOP)
+        assert left.guardian_pid is not None
+        os.kill(left.guardian_pid, signal.SIGSTOP)
         time.sleep(0.05)
         begun_s = time.monotonic()
     assert time.monotonic() - begun_s < 5

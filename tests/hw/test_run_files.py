@@ -58,12 +58,16 @@ def test_killed_at_any_instant_a_record_is_whole_lines(tmp_path: Path) -> None:
     for i in range(4):
         out = ("observe", "--device", "emulated:h200", "--out-dir", f"run{i}", "--")
         run = start(*out, sys.executable, "-c", "import time; time.sleep(0.6)", cwd=tmp_path)
-        time.sleep(0.5 + 0.3 * i)
+        path = tmp_path / f"run{i}" / LINES
+        deadline = time.monotonic() + 40
+        while i and time.monotonic() < deadline and not (path.exists() and path.stat().st_size):
+            time.sleep(0.01)
+        time.sleep(0.2 * i or 0.5)
         os.killpg(run.pid, signal.SIGKILL)
         run.communicate()
-        path = tmp_path / f"run{i}" / LINES
-        for line in path.read_text().splitlines() if path.exists() else ():
-            assert json.loads(line)["kind"]
+        lines = path.read_text().splitlines() if path.exists() else []
+        assert lines or i == 0
+        assert all(json.loads(line)["kind"] for line in lines)
 
 
 ON_A_SMALL_DISK = """

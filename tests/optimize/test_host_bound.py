@@ -12,14 +12,16 @@ import numpy as np
 import pytest
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import FREE, Boundary
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.switching import switching_model, tabulate
 from kdvfs_sim.optimize.baselines import locked, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, solve
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import build_scene
+from kdvfs_sim.testing.judge import best_by_trying_all
 from kdvfs_sim.testing.notation import costs, problem, trace
 from kdvfs_sim.trace.readers import read_trace
 from tests.optimize.problems import BOUNDARIES, static
@@ -35,7 +37,13 @@ TABLE = costs(
 
 
 def host_bound(
-    seed: int, *, n: int = 5, n_streams: int = 1, slack: float = 0.01, boundary: Boundary = "periodic"
+    seed: int,
+    *,
+    n: int = 5,
+    n_streams: int = 1,
+    slack: float = 0.01,
+    boundary: Boundary = "periodic",
+    table: CostTable | None = None,
 ) -> Problem:
     """Launches that the host hands out now faster, now slower than they run, and sometimes awaits."""
     random = np.random.default_rng(seed)
@@ -54,7 +62,7 @@ def host_bound(
             now = sum(host[-1][1:3])
     made = problem(
         trace(*ops, host=host, n_kinds=3),
-        TABLE,
+        TABLE if table is None else table,
         protocol=FREE,
         boundary=boundary,
         stream=(0, 0),
@@ -179,3 +187,72 @@ def test_a_plan_that_the_policy_does_not_allow_is_no_start() -> None:
     assert launch.schedule is not None
     kind = solve(replace(made, granularity="kind"), seed=0, mixes=False, also=[launch.schedule])
     assert kind == solve(replace(made, granularity="kind"), seed=0, mixes=False)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_a_relaunch_that_passes_while_the_host_is_late_takes_no_time(boundary: Boundary) -> None:
+    """Kernels that take as long at every clock, and two of three gaps the host's."""
+    made = problem(
+        trace(
+            (0, 0, 50, 0, 0, 0),
+            (0, 2000, 50, 0, 0, 1),
+            (1, 2150, 1000, 0, 0, 2),
+            host=[(0, 0, 0, "launch"), (0, 2000, 0, "launch"), (0, 2043, 0, "launch")],
+        ),
+        costs(CLOCKS[:2], time=[[1, 1], [1, 1]], power_w=[[100, 100], [100, 150]], idle_w=[10, 0]),
+        protocol=DRAIN.with_timing(relaunch_ns=10),
+        boundary=boundary,
+        max_time_s=3.165e-6,  # two changes, were each to take its relaunch, would be too many
+    )
+    answer = solve(made, seed=0)
+    least, _ = best_by_trying_all(made)
+    assert answer.lower_bound is not None
+    assert answer.lower_bound <= least * (1 + CLOSED)
+    assert joules(answer) == pytest.approx(least)
+
+
+def test_a_run_that_stays_at_clocks_that_nobody_can_ask_for() -> None:
+    """They are slower than all that may be asked for, so that the host's lead is another."""
+    made = problem(
+        trace(
+            (0, 0, 0, 0, 0, 0),
+            (0, 0, 50, 0, 0, 1),
+            (0, 1600, 300, 0, 0, 2),
+            host=[(0, -500, 0, "launch"), (0, -400, 0, "launch"), (0, 1600, 0, "launch")],
+        ),
+        costs(CLOCKS[:2], time=[[1, 2]], power_w=[[100, 100]], idle_w=[10, 0], requestable=[True, False]),
+        SwitchTable.uniform(2, host_call_ns=0, switching_ns=10**13),
+        protocol=FOLLOW,
+        boundary="one-shot",
+        start=1,
+        minimize="time",
+    )
+    answer = solve(made, seed=0)
+    assert answer.metrics is not None
+    assert answer.metrics.time_s == 2.2e-6
+
+
+@pytest.mark.parametrize(
+    "protocol", [FOLLOW.with_timing(trigger_ns=5000), LOOKAHEAD], ids=["follow", "lookahead"]
+)
+def test_a_change_that_lands_in_a_gap_costs_no_more_than_the_bound_says(protocol: SwitchProtocol) -> None:
+    """With the least gaps work begins earlier, and runs on at the dear clocks until the change has landed."""
+    made = problem(
+        trace(
+            (1, 0, 1000, 0, 0, 0),
+            (1, 0, 10, 1, 0, 0),
+            (1, 1000, 10, 0, 0, 0),
+            (0, 6368, 3000, 0, 0, 1),
+            host=[(0, -12, 0, "launch"), (0, 5148, 0, "launch")],
+        ),
+        costs(CLOCKS[:2], time=[[1, 1], [1, 1]], power_w=[[50, 100], [100, 100]], idle_w=[0, 0]),
+        SwitchTable.uniform(2, host_call_ns=0, switching_ns=0 if protocol.trigger_ns else 5000),
+        protocol=protocol,
+        boundary="one-shot",
+        start=1,
+        stream=(0, 0),
+    )
+    answer = solve(made, seed=0)
+    assert answer.lower_bound is not None
+    assert joules(answer) == pytest.approx(2.52e-4)
+    assert answer.lower_bound <= joules(answer)

@@ -16,11 +16,13 @@ from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InvariantError
 from kdvfs_sim.core.problem import Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchProtocol, SwitchTable
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize import solve as room
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
 from kdvfs_sim.optimize.solve import CLOSED, GAP, solve
 from kdvfs_sim.optimize.target import Target
+from kdvfs_sim.testing.notation import costs, trace
+from kdvfs_sim.testing.notation import problem as pose
 from tests.optimize.problems import (
     BOUNDARIES,
     CHARGED,
@@ -227,6 +229,23 @@ def test_a_landing_where_the_old_clocks_are_barred() -> None:
     problem = random_problem(2154, protocol=LOOKAHEAD, boundary="one-shot", max_launches=8, max_clocks=4)
     answer = solve(replace(problem, granularity="kind", aggregation="local"), seed=0)
     assert 0 < bound(answer) <= energy(answer)
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("durations_ns", [(0,), (1000, 0), (1000, 0, 0), (0, 1000)])
+def test_a_landing_where_a_launch_takes_no_time(boundary: Boundary, durations_ns: tuple[int, ...]) -> None:
+    """A launch of no length begins where the next one does, and the last one where the chain ends: a change
+    that lands at once is asked for at the launch that it is for."""
+    starts_ns = np.cumsum([0, *durations_ns[:-1]]).tolist()
+    recorded = trace(*((0, start, ns) for start, ns in zip(starts_ns, durations_ns, strict=True)))
+    table = costs(["auto", "sm=300,mem=auto"], time=[[1, 1]], power_w=[[50, 60]], idle_w=[10, 10])
+    posed = pose(recorded, table, protocol=LOOKAHEAD, boundary=boundary)
+    n = len(durations_ns)
+    for k in range(n):
+        rows = [int(i == k) for i in range(n)]
+        plan = Schedule.from_assignment([table.clocks[row] for row in rows], boundary=boundary)
+        answer = solve(posed, seed=0, also=[plan])
+        assert energy(answer) == pytest.approx(50 * sum(durations_ns) * 1e-9)
 
 
 @pytest.mark.parametrize("protocol", EVERY, ids=lambda protocol: protocol.name)

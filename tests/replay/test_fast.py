@@ -249,19 +249,10 @@ def test_a_drained_request_that_waits_for_a_later_one(launches: tuple[int, ...])
     assert fast.evaluate_many(by_hand).time_ns[0] == -1
 
 
-def test_rows_of_every_operation_are_a_schedule() -> None:
-    scene = a_scene()
-    rows = np.random.default_rng(3).integers(0, 2, (4, scene.program.n_ops))
-    device, stream = scene.program.streams[0]
-    assigned = [
-        Schedule.from_assignment([scene.costs.clocks[i] for i in row], device=device, stream=stream)
-        for row in rows
-    ]
-    fast = evaluator(scene)
-    arrays, expected = RequestArrays.from_rows(rows), fast.arrays(assigned)
-    assert len(arrays) == 4
-    for name in ("first", "op", "offset_ns", "row"):
-        assert getattr(arrays, name).tolist() == getattr(expected, name).tolist()
+def request_arrays(**changes: list[int]) -> RequestArrays:
+    """One schedule with one request, for row 0 before the first operation, but for ``changes``."""
+    columns = {"first": [0, 1], "op": [0], "offset_ns": [0], "row": [0]} | changes
+    return RequestArrays(**{name: np.asarray(v, dtype=np.int64) for name, v in columns.items()})
 
 
 @pytest.mark.parametrize(
@@ -277,16 +268,16 @@ def test_rows_of_every_operation_are_a_schedule() -> None:
 def test_a_request_that_does_not_fit(changes: dict[str, list[int]], problem: str) -> None:
     scene = a_scene()
     fast = evaluator(replace(scene, costs=replace(scene.costs, requestable=np.array([True, False, True]))))
-    columns = {"first": [0, 1], "op": [0], "offset_ns": [0], "row": [0]} | changes
     with pytest.raises(ScheduleError, match=problem):
-        fast.evaluate_many(RequestArrays(**{name: np.asarray(v) for name, v in columns.items()}))
+        fast.evaluate_many(request_arrays(**changes))
 
 
 def test_charged_switches_need_a_table() -> None:
     scene = a_scene(protocol=FOLLOW, switching=None)
     with pytest.raises(InputError, match="needs a SwitchTable"):
-        evaluator(scene).evaluate_many(RequestArrays.from_rows([[1] * scene.program.n_ops]))
+        evaluator(scene).evaluate_many(request_arrays(row=[1]))
 
 
 def test_no_schedules_at_all() -> None:
-    assert evaluator(a_scene()).evaluate_many(RequestArrays.from_rows(np.zeros((0, 192)))).time_ns.size == 0
+    none = request_arrays(first=[0], op=[], offset_ns=[], row=[])
+    assert evaluator(a_scene()).evaluate_many(none).time_ns.size == 0

@@ -154,6 +154,26 @@ def test_a_host_far_enough_ahead_adds_up_and_one_that_binds_does_not() -> None:
     assert (bound.min_lag_ns <= bound.lag_ns).all()
 
 
+def test_a_launch_that_waits_for_the_host_at_every_clock_does_not_add_up() -> None:
+    """Its gap is as recorded whatever the clocks; a device that is held up finds it shorter."""
+    copies = replace(COSTS, duration_ns=np.ones((3, 3)))
+    late = launched([(0, 0, 100), (0, 3000, 100), (0, 3101, 100)], [(-10, 5), (2990, 5), (2996, 5)])
+    found = late.chain(copies)
+    assert not found.additive
+    assert "1 of 3 launches wait for the host at all clocks (the first is launch 1)" in found.reason
+    assert found.floor_ns is not None
+    assert found.floor_ns.tolist() == [3000, 101, 0]
+
+
+def test_clocks_that_a_run_may_only_start_at_count() -> None:
+    times = np.asarray([[1.0, 1.0, 0.5]] * 3)
+    fast = replace(COSTS, duration_ns=times, requestable=np.array([True, True, False]))
+    near = launched([(0, 0, 100), (0, 101, 100), (0, 202, 100)], [(-80, 5), (11, 5), (112, 5)])
+    assert near.chain(fast).additive
+    assert near.chain(fast, start=fast.clocks[1]).additive
+    assert "at the fastest clocks" in near.chain(fast, start=fast.clocks[2]).reason
+
+
 @given(single_stream(), cost_tables(), st.data())
 def test_an_additive_chain_adds_up_at_any_clocks(trace: Trace, costs: CostTable, data: st.DataObject) -> None:
     program = Program.from_trace(trace)

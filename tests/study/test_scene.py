@@ -166,3 +166,16 @@ def test_a_library_error_names_no_option_of_the_command(unnamed: Path) -> None:
     with pytest.raises(InputError, match="name the GPU") as caught:
         build_scene(read_trace(unnamed))
     assert "--" not in str(caught.value)
+
+
+def test_the_start_clocks_of_a_one_shot_scene_are_those_given(unnamed: Path) -> None:
+    """A lock that is held already costs nothing to ask for."""
+    lock = Clocks(1200, AUTO)
+    trace = read_trace(unnamed)
+    locked = Schedule.static(lock, boundary="one-shot", protocol="drain")
+    scenes = (
+        build_scene(trace, gpu="h200", boundary="one-shot", start=start) for start in (lock, AUTO_CLOCKS)
+    )
+    held, asked_for = (scene.replay(locked, scene.protocols["drain"]).metrics for scene in scenes)
+    assert (held.n_switches, asked_for.n_switches) == (0, 1)
+    assert held.time_s < asked_for.time_s

@@ -150,6 +150,25 @@ def test_schedulable_share_counts_runs_of_the_free_answer(scenes: dict[int, Scen
     assert shares == {0: 1.0, 3_000_000: 11 / 12, 5_000_000: 9 / 12, 20_000_000: 0.0}
 
 
+@pytest.mark.parametrize("first", [0, 2], ids=["asked for again", "still in force"])
+def test_a_run_goes_on_across_the_end_of_the_period(scenes: dict[int, Scene], first: int) -> None:
+    """The clocks before the first request are those of the last, whether they are asked for again or not."""
+    scene = scenes[1]
+    clocks = [c for c, ok in zip(scene.choices.clocks, scene.choices.requestable, strict=True) if ok][:2]
+    asked = [(0, 0), (2, 1), (9, 0)]
+    plan = Schedule(
+        requests=tuple(
+            ClockRequest(clocks=clocks[which], launch=launch, stream=scene.chain.stream)
+            for launch, which in asked
+            if launch >= first
+        )
+    )
+    # runs of 7 and of 3 + 2 launches of 2 ms
+    answer = Solution(status="feasible", schedule=plan)
+    shares = dict(schedulable_share(scene, answer, [9_000_000, 11_000_000]))
+    assert shares == {9_000_000: 1.0, 11_000_000: 7 / 12}
+
+
 def same(a: SwitchingStudy, b: SwitchingStudy) -> bool:
     return study_json(a) == study_json(b)
 

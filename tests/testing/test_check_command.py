@@ -285,6 +285,22 @@ def test_a_model_that_cannot_say_what_it_is_for_breaks_its_laws() -> None:
     assert "SystemExit: 3" in verdict.found
 
 
+def test_a_seed_decides_the_cases() -> None:
+    def asked(seed: int) -> list[object]:
+        cases: list[object] = []
+
+        class Model:
+            def duration_ns(self, kind: object, clocks: object, /) -> int:
+                cases.append((kind, clocks))
+                return 1
+
+        (verdict,) = check(Model(), "latency", only=["durations_are_positive"], n_examples=20, seed=seed)
+        assert (verdict.outcome, verdict.seed) == ("held", seed)
+        return cases
+
+    assert asked(1) == asked(1) != asked(2)
+
+
 BLOCKER = """
 import sys
 

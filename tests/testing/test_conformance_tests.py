@@ -18,7 +18,7 @@ from tests.testing.mutants import MUTANTS
 
 broken = next(m for m in MUTANTS if m.breaks == "a_no_op_is_free")
 
-@conformance_tests(broken.make(), "switching", n_examples=20, known={known!r})
+@conformance_tests(broken.make(), "switching", n_examples=20, seed=7, known={known!r})
 def test_model(law):
     law()
 """
@@ -45,6 +45,7 @@ def test_a_broken_law_fails_with_its_case(pytester: Any) -> None:
         ["*law    A request for the clocks that are requested already costs nothing.*"]
     )
     result.stdout.fnmatch_lines(["*a_no_op_is_free(plugin, *)*"])
+    result.stdout.fnmatch_lines(["*again  --only a_no_op_is_free --seed 7 --examples 20*"])
 
 
 def test_a_known_failure_is_expected(pytester: Any) -> None:

@@ -195,5 +195,9 @@ class Seeded:
         return SearchOptimizer(n_evaluations=30).solve(problem, seed=self._seed)
 
 
-def test_no_bound_is_stated_where_nothing_bounds() -> None:
-    assert ExactOptimizer().solve(an_overlap_that_draws_less_than_nothing(), seed=0).lower_bound is None
+def test_a_bound_holds_where_kernels_draw_less_than_the_idle_device() -> None:
+    answer = ExactOptimizer().solve(an_overlap_that_draws_less_than_nothing(), seed=0)
+    assert answer.lower_bound is not None
+    assert answer.metrics is not None
+    assert answer.metrics.energy_j is not None
+    assert answer.lower_bound <= answer.metrics.energy_j

@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
-from kdvfs_sim.core.device import ClockRequest
+from kdvfs_sim.core.device import AcceptedRequest
 from kdvfs_sim.testing.fake_device import FakeDevice
 from kdvfs_sim.testing.machines import Controlled, control_machine, fake_control
 
@@ -21,21 +21,21 @@ TestFakeControl.settings = settings(max_examples=30, stateful_step_count=20)
 class Snaps(FakeDevice):
     """Takes the nearest clocks for those that are not listed."""
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         return super().request_clocks(self.clock_table().nearest(clocks))
 
 
 class Repeats(FakeDevice):
     """Asks the driver again for what is the target already."""
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         return replace(super().request_clocks(clocks), n_calls=1)
 
 
 class ForgetsToLand(FakeDevice):
     """Accepts a second request and stays at the first."""
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         before = self._pending
         made = super().request_clocks(clocks)
         if before[1] != AUTO_CLOCKS:
@@ -46,7 +46,7 @@ class ForgetsToLand(FakeDevice):
 class BelievesItself(FakeDevice):
     """Takes a request that was cut off for one that was made."""
 
-    def request_clocks(self, clocks: Clocks, /) -> ClockRequest:
+    def request_clocks(self, clocks: Clocks, /) -> AcceptedRequest:
         try:
             return super().request_clocks(clocks)
         except KeyboardInterrupt:

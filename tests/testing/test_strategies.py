@@ -107,3 +107,20 @@ def test_a_fake_device_breaks_as_scripted(faults: tuple[DeviceFault, ...]) -> No
         else:
             assert not expected
             assert not no_counter
+
+
+@pytest.mark.parametrize(
+    ("strategy", "holds"),
+    [
+        (ks.cost_tables(n_kinds=2), lambda t: len(t.kinds) == 2 and t.duration_ns.shape[0] == 2),
+        (ks.device_faults(max_faults=1), lambda faults: len(faults) <= 1),
+    ],
+    ids=["cost tables", "faults"],
+)
+def test_sizes_are_as_asked(strategy: st.SearchStrategy[Any], holds: Any) -> None:
+    @settings(max_examples=30, database=None)
+    @given(strategy)
+    def sized(value: Any) -> None:
+        assert holds(value)
+
+    sized()

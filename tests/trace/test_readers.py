@@ -201,8 +201,11 @@ def test_a_reader_of_ones_own_reads_what_no_other_does(tmp_path: Path) -> None:
 
 
 def test_other_formats_beside_the_checkout_are_refused_in_one_line(shared: Path) -> None:
-    for path in sorted((shared / "traces").iterdir()):
-        if path.name.startswith(("magus__", "pipit__", "rocprofv3__", "param__")) or path.suffix == ".pb":
+    paths = sorted((shared / "traces").iterdir())
+    for kind in ("magus__*", "pipit__*", "rocprofv3__*", "param__*", "*.pb"):
+        found = [path for path in paths if path.match(kind)]
+        assert found, f"no file {kind}"
+        for path in found:
             refusal(path)
 
 

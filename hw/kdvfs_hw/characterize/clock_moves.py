@@ -18,6 +18,8 @@ from kdvfs_hw.workloads.cuda_driver import Buffer, Module, Stream, attach
 INTERVAL_NS: Final = 20_000
 _BURST_NS: Final = 8_000_000
 _PAUSE_NS: Final = 4_000_000
+_N_BURSTS: Final = 40
+_N_STEPS: Final = 40
 _NEAR: Final = 0.1  # of the way between two levels
 _LEAST_MHZ: Final = 30.0  # two steps of a clock list
 _LEVEL_NS: Final = 1_000_000
@@ -72,8 +74,8 @@ class _Bench:
         self.n_samples = n_samples
         self.sample, self.burn = self.module.function("sample"), self.module.function("burn")
 
-    def start(self, interval_ns: int) -> None:
-        interval = c.c_uint64(interval_ns)
+    def start(self) -> None:
+        interval = c.c_uint64(INTERVAL_NS)
         self.sampling.launch(self.sample, 1, 1, self.samples.address, c.c_uint32(self.n_samples), interval)
 
     def work(self, n_loops: int) -> None:
@@ -105,16 +107,16 @@ class _Bench:
             each.close()
 
 
-def scope_bursts(uuid: str, *, n_bursts: int = 40, interval_ns: int = INTERVAL_NS) -> ClockScope:
+def scope_bursts(uuid: str) -> ClockScope:
     """Bursts of matrix products with pauses between them, and what the clock does meanwhile.
 
-    Takes n_bursts x 12 ms. Raises DeviceError where CUDA cannot be used.
+    Takes half a second. Raises DeviceError where CUDA cannot be used.
     """
-    bench = _Bench(uuid, n_bursts * (_BURST_NS + _PAUSE_NS) // interval_ns)
+    bench = _Bench(uuid, _N_BURSTS * (_BURST_NS + _PAUSE_NS) // INTERVAL_NS)
     try:
         n_loops = bench.loops_for(_BURST_NS)
-        bench.start(interval_ns)
-        for _ in range(n_bursts):
+        bench.start()
+        for _ in range(_N_BURSTS):
             bench.work(n_loops)
             bench.rest(_PAUSE_NS)
         return bench.finish()
@@ -122,24 +124,17 @@ def scope_bursts(uuid: str, *, n_bursts: int = 40, interval_ns: int = INTERVAL_N
         bench.close()
 
 
-def scope_workload(
-    uuid: str,
-    workload: Workload,
-    *,
-    n_steps: int = 40,
-    interval_ns: int = INTERVAL_NS,
-    pause_s: float = 0.004,
-) -> ClockScope:
+def scope_workload(uuid: str, workload: Workload) -> ClockScope:
     """The same while steps of a workload run, with a pause after each."""
     begin, end = workload.launch(None, 0), workload.launch(None, 3)
     begin_ns = workload.wait(begin)
     step_ns = max(1, (workload.wait(end) - begin_ns) // 3)
-    bench = _Bench(uuid, n_steps * round(1.2 * step_ns + pause_s * 1e9) // interval_ns)
+    bench = _Bench(uuid, _N_STEPS * round(1.2 * step_ns + _PAUSE_NS) // INTERVAL_NS)
     try:
-        bench.start(interval_ns)
-        for _ in range(n_steps):
+        bench.start()
+        for _ in range(_N_STEPS):
             workload.wait(workload.launch(None, 1))
-            time.sleep(pause_s)
+            time.sleep(_PAUSE_NS * 1e-9)
         return bench.finish()
     finally:
         bench.close()

@@ -12,6 +12,8 @@ from kdvfs_sim.core.device import Device, EnergyReading, Feature
 from kdvfs_sim.core.errors import DeviceUnsupportedError
 
 _N_CALLS: Final = 30
+_COUNTER_NS: Final = 3_000_000_000
+_POWER_NS: Final = 2_000_000_000
 
 
 def call_costs(device: Device) -> Mapping[str, Mapping[str, float | None]]:
@@ -44,10 +46,10 @@ def _cost(device: Device, read: Callable[[], Any]) -> Mapping[str, float | None]
     }
 
 
-def counter_period(device: Device, *, seconds: float = 3.0) -> Mapping[str, float | int | None]:
+def counter_period(device: Device) -> Mapping[str, float | int | None]:
     """How often the energy counter moves, from reading it back to back."""
     readings: list[EnergyReading] = []
-    end_ns = device.time.now_ns() + round(seconds * 1e9)
+    end_ns = device.time.now_ns() + _COUNTER_NS
     try:
         while device.time.now_ns() < end_ns:
             readings.append(device.energy_counter())
@@ -62,10 +64,10 @@ def counter_period(device: Device, *, seconds: float = 3.0) -> Mapping[str, floa
     }
 
 
-def instant_power_period(device: Device, *, seconds: float = 2.0) -> float | None:
+def instant_power_period(device: Device) -> float | None:
     """Median time between changes of the instant power reading, ms."""
     changes, last = [], None
-    end_ns = device.time.now_ns() + round(seconds * 1e9)
+    end_ns = device.time.now_ns() + _POWER_NS
     try:
         while device.time.now_ns() < end_ns:
             reading = device.power("instant")

@@ -22,6 +22,7 @@ from kdvfs_sim.core.errors import ClocksNotReachedError
 
 _POLL_S: Final = 0.0005
 _REST_S: Final = 0.02
+_REPEATS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,6 @@ def switching_latency(
     observer: Observer,
     pairs: Sequence[tuple[Clocks, Clocks]],
     *,
-    repeats: int = 5,
-    timeout_s: float = 2.0,
-    seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[SwitchReading, ...]:
     """Read every pair under the load that is running, pairs in random order within each repeat.
@@ -79,19 +77,19 @@ def switching_latency(
     A pair that is not reached says so; a GPU at its power cap never shows a lock above the cap.
     """
     device = observer.device
-    rng = random.Random(seed)
+    rng = random.Random(0)
     took: dict[int, list[tuple[float, float]]] = {i: [] for i in range(len(pairs))}
     problems: dict[int, str] = {}
-    for i_repeat in range(repeats):
-        say(f"switching, repeat {i_repeat + 1} of {repeats}")
+    for i_repeat in range(_REPEATS):
+        say(f"switching, repeat {i_repeat + 1} of {_REPEATS}")
         for i in rng.sample(range(len(pairs)), len(pairs)):
             old, new = pairs[i]
             try:
                 control.request_clocks(old)
-                await_clocks(device, old, timeout_s=timeout_s, poll_s=_POLL_S)
+                await_clocks(device, old, poll_s=_POLL_S)
                 observer.pause(_REST_S * (1 + rng.random()))
                 request = control.request_clocks(new)
-                seen = await_clocks(device, new, timeout_s=timeout_s, poll_s=_POLL_S)
+                seen = await_clocks(device, new, poll_s=_POLL_S)
             except ClocksNotReachedError as error:
                 problems[i] = f"not reached: observed {error.observed} ({error.reasons or 'no reason given'})"
                 continue

@@ -195,10 +195,6 @@ class EmulatedGpu:
                 raise DeviceError(f"emulated GPU {self.uuid}: no work {token!r} is known")
             self.time.sleep_ns(round(min(max(left_ns, _SHORTEST_NAP_NS), _LONGEST_NAP_NS)))
 
-    def drop(self) -> None:
-        """Throw away this process's queued work, as the end of its CUDA context would."""
-        self._record("drop", pid=os.getpid())
-
     def log_call(self, name: str, args: Iterable[int] = ()) -> None:
         """Note a driver call. For ``calls``."""
         if self._calls.size() > _MAX_CALLS:

@@ -81,16 +81,16 @@ class Chunk:
     n: int
 
 
-def launches_per(workload: Workload, part: str | None, aim_ns: int = _CHUNK_NS) -> int:
-    """How many launches take about ``aim_ns``, found by running a few."""
+def launches_per(workload: Workload, part: str | None) -> int:
+    """How many launches take about ``_CHUNK_NS``, found by running a few."""
     n = 1
     while True:
         begin, end = workload.launch(part, 0), workload.launch(part, n)
         begin_ns = workload.wait(begin)
         took_ns = max(1, workload.wait(end) - begin_ns)
         n = end.n
-        if took_ns >= min(aim_ns, _TRIAL_NS):
-            return max(1, round(n * aim_ns / took_ns))
+        if took_ns >= min(_CHUNK_NS, _TRIAL_NS):
+            return max(1, round(n * _CHUNK_NS / took_ns))
         n *= max(2, min(64, round(_TRIAL_NS / took_ns)))
 
 
@@ -118,7 +118,6 @@ def settle(
     observer: Observer,
     *,
     max_s: float = 30.0,
-    part: str | None = None,
     beat: Callable[[], None] | None = None,
 ) -> bool:
     """Run until temperature and time per launch stand still; False if they did not in ``max_s``.
@@ -140,7 +139,7 @@ def settle(
             history.append((heat, sum(c.gpu_ns for c in recent) / max(1, sum(c.n for c in recent))))
         return not _still(history) and now_ns - begun_ns < max_s * 1e9
 
-    keep_busy(workload, part, observer, go_on)
+    keep_busy(workload, None, observer, go_on)
     return _still(history)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -99,24 +99,21 @@ class _Seen:
 class Observer:
     """Watches ``device`` from ``with`` to its end. Changes nothing.
 
-    ``own_pids``: processes that belong to the measurement. ``alone``: nobody else may use the GPU, because
-    its clocks are ours. Raises DeviceError, on leaving or from ``check``, if the GPU stopped answering or
-    is no longer ours alone.
+    ``own_pids``: processes that belong to the measurement, added as they start. ``alone``: nobody else may
+    use the GPU, because its clocks are ours. Raises DeviceError, on leaving or from ``check``, if the GPU
+    stopped answering or is no longer ours alone.
     """
 
     def __init__(
         self,
         device: Device,
         *,
-        own_pids: Collection[int] = (),
         alone: bool = False,
-        tick_ns: int = _TICK_NS,
     ) -> None:
         self.device = device
         self.overhead = Overhead()
-        self.own_pids = set(own_pids)
+        self.own_pids = set[int]()
         self._alone = alone
-        self._tick_ns = tick_ns
         self._has = {f: c.support == "yes" for f, c in device.capabilities().items()}
         self._seen = _Seen()
         self._stop = threading.Event()
@@ -241,7 +238,7 @@ class Observer:
             while not self._stop.is_set():
                 tick_ns = self.device.time.now_ns()
                 if self._suspended:
-                    self.device.time.sleep_ns(self._tick_ns)
+                    self.device.time.sleep_ns(_TICK_NS)
                     continue
                 self._look(n_ticks)
                 if self._has[Feature.ENERGY_COUNTER] and tick_ns >= self._next_read_ns:
@@ -249,7 +246,7 @@ class Observer:
                 n_ticks += 1
                 now_ns = self.device.time.now_ns()
                 self.overhead.elapsed_ns = now_ns - self._begun_ns
-                self.device.time.sleep_ns(max(500_000, tick_ns + self._tick_ns - now_ns))
+                self.device.time.sleep_ns(max(500_000, tick_ns + _TICK_NS - now_ns))
         except DeviceError as error:
             self._error = error
 

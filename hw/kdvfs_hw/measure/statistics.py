@@ -24,13 +24,13 @@ class Interval:
     n: int
 
 
-def interval(values: Sequence[float], *, seed: int = 0) -> Interval | None:
+def interval(values: Sequence[float]) -> Interval | None:
     """Percentile bootstrap of the mean; None from fewer than three readings."""
     data = np.asarray(values, dtype=np.float64)
     data = data[np.isfinite(data)]
     if data.size < MIN_READINGS:
         return None
-    picks = np.random.default_rng(seed).integers(0, data.size, size=(N_RESAMPLES, data.size))
+    picks = np.random.default_rng(0).integers(0, data.size, size=(N_RESAMPLES, data.size))
     means = data[picks].mean(axis=1)
     tail = 50 * (1 - CONFIDENCE)
     low, high = (float(np.percentile(means, q)) for q in (tail, 100 - tail))

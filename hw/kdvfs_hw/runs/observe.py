@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kdvfs_hw.measure.loop import Reading, measure, overhead_of_watching, settle
@@ -97,14 +96,13 @@ def observe_command(
     command: Sequence[str],
     record: Record,
     *,
-    folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Reading, int]:
     """Run any command and watch the GPU meanwhile; the reading of the whole run, and its exit code."""
     record.begin(device, "observe", workload={"command": list(command)})
     with Observer(device) as observer:
         observer.await_period()
-        reading, code = run_command(command, observer, folder=folder, say=say)
+        reading, code = run_command(command, observer, say=say)
         record.add("command", exit_code=code, **reading.to_json())
         record.add("overhead", **observer.overhead.to_json())
         record.counter_updates(observer.updates)

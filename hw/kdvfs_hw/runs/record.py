@@ -166,15 +166,6 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def read_updates(lines: Sequence[Mapping[str, Any]]) -> tuple[Edge, ...]:
-    """The counter's updates of a record; none in one of before they were kept."""
-    found = next((line for line in lines if line["kind"] == "counter_updates"), None)
-    if found is None:
-        return ()
-    columns = zip(found["early_ns"], found["late_ns"], found["energy_mj"], strict=True)
-    return tuple(Edge(early_ns=early, late_ns=late, energy_mj=mj) for early, late, mj in columns)
-
-
 def part_json(part: Part) -> dict[str, Any]:
     """A kernel as a line of the record."""
     kind = part.kind

@@ -248,11 +248,10 @@ def cost_rows(readings: Readings) -> Iterator[tuple[object, ...]]:
         good = [reading for reading in each if not reading.void]
         if good:
             watts = [reading.power_w for reading in good if reading.power_w is not None]
-            sm, _, mem = str(clocks).partition(",")
             yield (
                 part,
-                sm.removeprefix("sm="),
-                mem.removeprefix("mem="),
+                str(clocks.sm_mhz),
+                str(clocks.mem_mhz),
                 sum(reading.time_s for reading in good) / len(good),
                 sum(watts) / len(watts) if watts else None,
             )
@@ -260,9 +259,7 @@ def cost_rows(readings: Readings) -> Iterator[tuple[object, ...]]:
 
 def outcome_lines(plan: Plan, outcome: Outcome) -> Iterator[str]:
     """A page for people."""
-    lines = outcome.verdict.lines()
-    yield lines[0]
-    yield from lines[1:]
+    yield from outcome.verdict.lines()
     yield f"{plan.source} on {plan.gpu}, protocol {plan.protocol.name}, {outcome.n_rounds} rounds"
     yield from (f"WARNING: {note}" for note in outcome.notes)
     yield from outcome.troubles.lines()

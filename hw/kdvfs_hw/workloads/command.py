@@ -25,7 +25,6 @@ def run_command(
     command: Sequence[str],
     observer: Observer,
     *,
-    folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Reading, int]:
     """Run ``command`` to its end; time and energy of all of it, and its exit code.
@@ -37,7 +36,7 @@ def run_command(
     time_source = observer.device.time
     begun_ns = time_source.now_ns()
     try:
-        process = subprocess.Popen(list(command), cwd=folder)
+        process = subprocess.Popen(list(command))
     except OSError as error:
         raise UsageError(f"{command[0]}: cannot be started ({error.strerror or error})") from None
     with _ended_orderly():

@@ -14,14 +14,13 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student_t
 
-from kdvfs_sim.gpu.fit.few import READING_NOISE, Prediction, SharedModel, fit_shared
+from kdvfs_sim.gpu.fit.few import LEVEL, Prediction, SharedModel, fit_shared
 from kdvfs_sim.gpu.fit.readings import Bools, Floats, Readings
 from kdvfs_sim.gpu.fit.residuals import ErrorSummary, summarize
 from kdvfs_sim.gpu.fit.shared import Ints
 
 LeftOut: TypeAlias = Literal["clock", "kernel", "trace"]
 Quantity: TypeAlias = Literal["time", "power"]
-LEVEL: Final = 0.9
 # A kernel read at fewer clocks than this is as good as new: its intervals are calibrated on left-out kernels.
 FEW_READINGS: Final = 3
 # A class of clocks with fewer left-out readings than this is calibrated with all of them.
@@ -133,8 +132,6 @@ def cross_validate(
     *,
     calibrate: bool = False,
     folds: int = 5,
-    seed: int = 0,
-    reading_noise: float = READING_NOISE,
 ) -> CrossValidation:
     """Predict every reading from a model that was not given it.
 
@@ -147,7 +144,7 @@ def cross_validate(
     if left_out == "clock":
         fold_of = _clock_folds(readings, np.flatnonzero(np.any(read, axis=0)), folds)
     else:
-        fold_of = _kernel_folds(np.flatnonzero(np.any(read, axis=1)), readings.n_kernels, folds, seed)
+        fold_of = _kernel_folds(np.flatnonzero(np.any(read, axis=1)), readings.n_kernels, folds)
     fold = np.full(shape, -1, dtype=np.int64)
     beyond = np.zeros(shape, dtype=np.bool_)
     bands = {name: np.full((3, *shape), np.nan) for name in ("time", "power")}
@@ -159,10 +156,10 @@ def cross_validate(
             tested[fold_of == number] = True
             tested[:, baseline] &= left_out == "trace"
         given = _given(readings, tested, baseline, left_out)
-        model = fit_shared(given, baseline=baseline, reading_noise=reading_noise)
+        model = fit_shared(given, baseline=baseline)
         fold[tested] = number
         beyond[tested] = outside(given)[tested]
-        for name, predicted in (("time", model.time_s(seed=seed)), ("power", model.power_w(seed=seed))):
+        for name, predicted in (("time", model.time_s()), ("power", model.power_w())):
             for i, values in enumerate((predicted.low, predicted.middle, predicted.high)):
                 bands[name][i][tested] = values[tested]
     if left_out == "trace":
@@ -178,9 +175,7 @@ def cross_validate(
     return found.widened() if calibrate else found
 
 
-def calibrated(
-    model: SharedModel, *, folds: int = 5, seed: int = 0, reading_noise: float = READING_NOISE
-) -> SharedModel:
+def calibrated(model: SharedModel, *, folds: int = 5) -> SharedModel:
     """The same model with intervals as wide as its errors on left-out readings ask for.
 
     On left-out clocks for kernels that were read at several, on left-out kernels for the others.
@@ -193,7 +188,7 @@ def calibrated(
     for mode, kernels in modes:
         if not kernels.any():
             continue
-        found = cross_validate(readings, mode, folds=folds, seed=seed, reading_noise=reading_noise)
+        found = cross_validate(readings, mode, folds=folds)
         for quantity, factors in factor.items():
             for where in (False, True):
                 factors[kernels[:, None] & (beyond == where)] = found.widen(quantity, beyond=where)
@@ -257,10 +252,10 @@ def _clock_folds(readings: Readings, columns: Ints, folds: int) -> Ints:
     return fold
 
 
-def _kernel_folds(rows: Ints, n_kernels: int, folds: int, seed: int) -> Ints:
+def _kernel_folds(rows: Ints, n_kernels: int, folds: int) -> Ints:
     """(n_kernels,): random folds; -1 for kernels without a reading."""
     fold = np.full(n_kernels, -1, dtype=np.int64)
-    fold[np.random.default_rng(seed).permutation(rows)] = np.arange(rows.size) % min(folds, rows.size)
+    fold[np.random.default_rng(0).permutation(rows)] = np.arange(rows.size) % min(folds, rows.size)
     return fold
 
 

@@ -21,6 +21,7 @@ from kdvfs_sim.gpu.fit.shared import ClockSpace, CurveModel, learn
 
 # Relative noise of one reading where repeats do not say: loops of a second on a quiet board.
 READING_NOISE: Final = 0.003
+LEVEL: Final = 0.9  # of every interval
 _DRAWS: Final = 400
 # A category's own powers are used once it has this many kernels with a power.
 _MIN_CATEGORY: Final = 4
@@ -53,27 +54,27 @@ class SharedModel:
     time_widen: Floats
     power_widen: Floats
 
-    def time_s(self, *, level: float = 0.9, seed: int = 0) -> Prediction:
+    def time_s(self) -> Prediction:
         """NaN for a kernel without any time."""
-        return self._predict("time", level, seed)
+        return self._predict("time")
 
-    def power_w(self, *, level: float = 0.9, seed: int = 0) -> Prediction:
+    def power_w(self) -> Prediction:
         """A kernel without any power gets the powers of its category, or of the GPU."""
-        return self._predict("power", level, seed)
+        return self._predict("power")
 
     def relative_draws(self, kernel: int, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
         """Log time and log energy relative to the baseline, (n, n_clocks) each, right clock by clock."""
         time = self.time.draws(kernel, n, rng, relative_to=self.baseline)
         return time, time + self.power.draws(kernel, n, rng, relative_to=self.baseline)
 
-    def _predict(self, quantity: str, level: float, seed: int) -> Prediction:
-        rng = np.random.default_rng(seed)
+    def _predict(self, quantity: str) -> Prediction:
+        rng = np.random.default_rng(0)
         model, levels, widen = (
             (self.time, self.time_level, self.time_widen)
             if quantity == "time"
             else (self.power, self.power_level, self.power_widen)
         )
-        tails = [0.5 - level / 2.0, 0.5, 0.5 + level / 2.0]
+        tails = [0.5 - LEVEL / 2.0, 0.5, 0.5 + LEVEL / 2.0]
         n_kernels, n_clocks = self.readings.n_kernels, self.readings.n_clocks
         bands = np.full((3, n_kernels, n_clocks), np.nan)
         for k in range(n_kernels):

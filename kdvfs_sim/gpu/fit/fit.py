@@ -16,9 +16,9 @@ from kdvfs_sim.gpu.fit.crossval import calibrated
 from kdvfs_sim.gpu.fit.diagnoses import diagnose
 from kdvfs_sim.gpu.fit.few import SharedModel, fit_shared, with_clocks
 from kdvfs_sim.gpu.fit.finding import Finding
-from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, LatencyForm, fit_latency
-from kdvfs_sim.gpu.fit.power_fit import PowerFit, PowerForm, fit_power
-from kdvfs_sim.gpu.fit.readings import Merge, Readings, merge_repeats
+from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, fit_latency
+from kdvfs_sim.gpu.fit.power_fit import PowerFit, fit_power
+from kdvfs_sim.gpu.fit.readings import Readings, merge_repeats
 from kdvfs_sim.gpu.fit.sweep import Sweep
 
 # Clocks to plan for: between half and all of the top clock; below, static power wins on every GPU swept.
@@ -58,30 +58,24 @@ class SweepFit:
         return fit_shared(readings, baseline=baseline)
 
 
-def fit_sweep(
-    sweep: Sweep,
-    *,
-    latency: LatencyForm | str = "p4+c",
-    power: PowerForm | str = "a+bV2f+eV2/t",
-    merge: Merge | None = None,
-) -> SweepFit:
-    """Diagnose, merge repeats, fit. Repeats in two groups are merged by their lower one if ``merge`` is
-    None, others by the median. Without times the power form loses the terms that need them.
+def fit_sweep(sweep: Sweep) -> SweepFit:
+    """Diagnose, merge repeats, fit. Repeats in two groups are merged by their lower one, others by the
+    median. Without times the power form loses the terms that need them.
 
     Raises InputError as ``merge_repeats``, ``fit_latency`` and ``fit_power`` do, and where no reading is at
     numeric clocks.
     """
     findings = diagnose(sweep)
     bimodal = any(finding.code == "bimodal" for finding in findings)
-    readings = merge_repeats(sweep, merge or ("lower_mode" if bimodal else "median"))
+    readings = merge_repeats(sweep, "lower_mode" if bimodal else "median")
     timed, powered = ~np.isnan(readings.time_s), ~np.isnan(readings.power_w)
     with_power = [int(row) for row in np.flatnonzero(powered.any(axis=1))]
-    form = power if timed[powered].all() else "a+bV2f"
+    form = "a+bV2f+eV2/t" if timed[powered].all() else "a+bV2f"
     return SweepFit(
         sweep=sweep,
         findings=findings,
         readings=readings,
-        latency=fit_latency(readings, latency) if timed.any(axis=1).all() else None,
+        latency=fit_latency(readings, "p4+c") if timed.any(axis=1).all() else None,
         power=fit_power(readings.only(with_power), form) if with_power else None,
     )
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.gpu.fit.plan import Choice
-from kdvfs_sim.gpu.fit.readings import Merge, merge_repeats
+from kdvfs_sim.gpu.fit.readings import merge_repeats
 from kdvfs_sim.gpu.fit.sweep import Sweep
 
 _KEYS = ("kernel", "sm_mhz", "mem_mhz")
@@ -45,11 +45,9 @@ def split_repeats(sweep: Sweep, *, seed: int = 0) -> tuple[Sweep, Sweep] | None:
     return sweep.where_rows(pl.lit(first)), sweep.where_rows(pl.lit(~first))
 
 
-def held_out(
-    choices: Iterable[Choice], others: Sweep, baseline: Clocks, *, merge: Merge = "median"
-) -> list[Held]:
+def held_out(choices: Iterable[Choice], others: Sweep, baseline: Clocks) -> list[Held]:
     """Time and energy of each choice, against ``baseline``, as ``others`` has them."""
-    readings = merge_repeats(others, merge)
+    readings = merge_repeats(others)
     column = {pair: i for i, pair in enumerate(readings.clocks)}
     row = {kernel: i for i, kernel in enumerate(readings.kernels)}
     energy = readings.time_s * readings.power_w

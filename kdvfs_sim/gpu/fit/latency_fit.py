@@ -67,7 +67,6 @@ FORMS: Final[dict[str, LatencyForm]] = {
 _ONE_MEMORY_CLOCK: Final = (
     "one memory clock: time bound by memory and time that no clock changes are told apart by the form alone"
 )
-PARAMETERS: Final = ("sm", "memory", "fixed", "exponent")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,10 +74,10 @@ class LatencyFit:
     """Coefficients of each kernel, arrays of shape (n_kernels,), and what they leave unexplained.
 
     ``sm_s_mhz`` and ``memory_s_mhz``: seconds at 1 MHz; ``fixed_s``; ``exponent``; ``cap_mhz`` (inf without
-    one). ``memory_efficiency`` (n_states,): of ``memory_states``. ``standard_error`` (n_kernels, 4): of these
-    four, in their order; NaN where the readings do not determine it (a bound was reached, or it was not
-    fitted). ``log_residual``
-    (n_kernels, n_clocks): log of measured over fitted, NaN where not measured.
+    one). ``memory_efficiency`` (n_states,): of ``memory_states``. ``standard_error`` (n_kernels, 4): of
+    ``sm_s_mhz``, ``memory_s_mhz``, ``fixed_s`` and ``exponent``; NaN where the readings do not determine it
+    (a bound was reached, or it was not fitted). ``log_residual`` (n_kernels, n_clocks): log of measured over
+    fitted, NaN where not measured.
     """
 
     form: LatencyForm

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.gpu.fit.few import READING_NOISE, SharedModel, fit_shared
+from kdvfs_sim.gpu.fit.few import SharedModel, fit_shared
 from kdvfs_sim.gpu.fit.readings import Floats, Readings
 from kdvfs_sim.gpu.fit.residuals import margin_level
 
@@ -109,10 +109,10 @@ def suggest(
     return suggestions[:n]
 
 
-def choose(model: SharedModel, goal: Goal, *, seed: int = 0) -> list[Choice]:
+def choose(model: SharedModel, goal: Goal) -> list[Choice]:
     """The best clocks read of each kernel whose baseline was read; the baseline if no other will do."""
     readings = model.readings
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     read = ~np.isnan(readings.time_s) & ~np.isnan(readings.power_w)
     choices = []
     for k in range(readings.n_kernels):
@@ -142,7 +142,6 @@ def follow(
     *,
     readings_per_kernel: int,
     categories: Sequence[str] | None = None,
-    reading_noise: float = READING_NOISE,
     seed: int = 0,
 ) -> SharedModel:
     """Take readings as ``suggest`` asks for them, one of each kernel a round, and return the last model.
@@ -165,7 +164,7 @@ def follow(
     wanted = [Suggestion(kernel=kernel, clocks=baseline, gain_pct=100.0) for kernel in kernels]
     for round_number in range(readings_per_kernel):
         readings = _taken(readings, wanted, measure)
-        model = fit_shared(readings, reading_noise=reading_noise)
+        model = fit_shared(readings)
         wanted = suggest(model, goal, seed=seed + round_number)
     return model
 

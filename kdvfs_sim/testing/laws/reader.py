@@ -51,7 +51,7 @@ def sources(reader: Any) -> st.SearchStrategy[Source]:
 
 @contextmanager
 def file_of(reader: Any, source: Source, name: str = "recording") -> Iterator[Path]:
-    """A copy of the source as a file, in a folder of its own."""
+    """A copy of the source as a file, in a folder of its own; named once written, as a writer may mind."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "recording"
         if isinstance(source, Path):

@@ -35,17 +35,14 @@ def asked(search: Search) -> Candidate:
     return candidate
 
 
-def walk(search: Search, problem: Problem, *, n: int = N_ASKED, fails: int = 0) -> Iterator[Candidate]:
-    """Candidates as they are asked for, each told before the next; with ``fails``, every such one could not
-    be run."""
-    for i in range(n):
+def walk(search: Search, problem: Problem, *, n: int = N_ASKED) -> Iterator[Candidate]:
+    """Candidates as they are asked for, each told before the next."""
+    for _ in range(n):
         candidate = ask(search.ask)
         if candidate is None:
             return
         yield candidate
-        ask(
-            search.tell, candidate, None if fails and i % fails == 0 else problem.evaluate(candidate.schedule)
-        )
+        ask(search.tell, candidate, problem.evaluate(candidate.schedule))
 
 
 @law("search", lambda _: st.tuples(anything, st.integers(0, 3)), total=True)

@@ -40,12 +40,10 @@ def _times(values: st.SearchStrategy[Any], n: int) -> st.SearchStrategy[list[Any
 
 @cache
 def _launches(
-    n_kinds: int, least: int, most: int, durations_ns: tuple[int, ...]
+    least: int, most: int, durations_ns: tuple[int, ...]
 ) -> st.SearchStrategy[list[tuple[int, int, int]]]:
-    """(kind, duration, gap before it)."""
-    launch = st.tuples(
-        st.integers(0, n_kinds - 1), st.sampled_from(durations_ns), st.sampled_from([0, 0, 7, 100])
-    )
+    """(kind of two, duration, gap before it)."""
+    launch = st.tuples(st.integers(0, 1), st.sampled_from(durations_ns), st.sampled_from([0, 0, 7, 100]))
     return st.lists(launch, min_size=least, max_size=most)
 
 
@@ -55,17 +53,16 @@ def chains(
     *,
     max_launches: int = 5,
     min_launches: int = 1,
-    n_kinds: int = 2,
     durations_ns: tuple[int, ...] = (1000, 300, 50, 0),
 ) -> Trace:
-    """One stream without a host, with and without gaps."""
+    """One stream of two kinds without a host, with and without gaps."""
     rows: list[tuple[int, int, int]] = []
     now = 0
-    for kind, duration, gap in draw(_launches(n_kinds, min_launches, max_launches, durations_ns)):
+    for kind, duration, gap in draw(_launches(min_launches, max_launches, durations_ns)):
         now += gap if rows else 0
         rows.append((kind, now, duration))
         now += duration
-    return trace(*rows, n_kinds=n_kinds)
+    return trace(*rows, n_kinds=2)
 
 
 @st.composite
@@ -95,9 +92,9 @@ def _any_costs(draw: st.DrawFn, n_kinds: int, max_clocks: int, tempting: bool) -
 
 
 @st.composite
-def _switching(draw: st.DrawFn, n: int, pairwise: bool, stalls: bool) -> SwitchTable:
+def _switching(draw: st.DrawFn, n: int, stalls: bool) -> SwitchTable:
     """The same for every pair, or a cost of its own for each; from nothing to longer than any small trace."""
-    if not pairwise or draw(_COIN):
+    if draw(_COIN):
         return SwitchTable.uniform(n, host_call_ns=draw(_CALL), switching_ns=draw(_LANDS))
 
     def table(values: st.SearchStrategy[int]) -> Any:
@@ -133,14 +130,13 @@ def problems(
     minimize: Sequence[Minimize] = ("energy",),
     slacks: Sequence[float] = SLACKS,
     max_clocks: int = 3,
-    pairwise: bool = True,
     stalls: bool = True,
     tempting: bool = False,
 ) -> Problem:
     """At most five launches of two kinds at three clocks; switching from nothing to longer than all.
 
     ``slacks``: of the time budget over AUTO. A problem that minimizes time has an energy budget instead,
-    as much as AUTO takes or less, and EDP has none. ``pairwise``: switch costs may differ by pair.
+    as much as AUTO takes or less, and EDP has none. Switch costs may differ by pair.
     ``tempting``: every other clock takes longer and less energy.
     """
     recording = draw(chains() if recordings is None else recordings)
@@ -154,7 +150,7 @@ def problems(
         )
     boundary = draw(st.sampled_from(boundaries))
     n = table.n_clocks
-    switches = draw(_switching(n, pairwise, stalls)) if protocol.charged else SwitchTable.zero(n)
+    switches = draw(_switching(n, stalls)) if protocol.charged else SwitchTable.zero(n)
     posed = problem(
         recording,
         table,

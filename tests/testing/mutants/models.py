@@ -30,20 +30,6 @@ class Zero(FineLatency):
         return max(0.0, 5000.0 - clocks.sm_mhz)
 
 
-class Counting:
-    """A value that drifts with every call."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def drift(self) -> float:
-        self.n += 1
-        return 1.0 + 1e-9 * self.n
-
-    def __reduce__(self) -> Any:
-        return type(self), ()
-
-
 @mutant("latency", "same_answer_in_any_order")
 class WarmsUp(FineLatency):
     """Slows down the more it is asked."""
