@@ -8,7 +8,6 @@ import typer
 
 from kdvfs_sim.cli.options import JsonOption, SeedOption
 
-BROKEN = 5
 MAX_EXAMPLES = 10**9
 
 
@@ -44,6 +43,7 @@ def command(
     from dataclasses import asdict
 
     from kdvfs_sim.cli.console import print_json, say
+    from kdvfs_sim.core.errors import PluginError
     from kdvfs_sim.testing import check_apart
 
     began = time.monotonic()
@@ -85,7 +85,7 @@ def command(
         typer.echo(f"{words} ({examples} cases a law, seed {seed}, {seconds:.0f} s)")
     # a plug-in of which nothing could be judged has not passed
     passed = not counts["broken"] and (counts["held"] or counts["known"])
-    return 0 if passed else BROKEN
+    return 0 if passed else PluginError.exit_code
 
 
 def _reason(text: str) -> tuple[str, str]:

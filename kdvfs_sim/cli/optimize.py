@@ -23,10 +23,9 @@ from kdvfs_sim.cli.options import (
     protocol_name,
     recorded_from,
 )
-from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.errors import INFEASIBLE_EXIT_CODE, UsageError
 from kdvfs_sim.core.units import parse_percent
 
-INFEASIBLE = 4
 MAX_LANDING_ERROR_MS = 10_000
 
 
@@ -173,7 +172,7 @@ def command(
     else:
         show_policies(table)
     feasible = any(row.energy_pct is not None for row in table.rows if row.name != "auto")
-    return 0 if feasible else INFEASIBLE
+    return 0 if feasible else INFEASIBLE_EXIT_CODE
 
 
 def _probability_from(text: str) -> float:

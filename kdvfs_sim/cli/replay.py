@@ -71,8 +71,8 @@ def command(
         raise UsageError(f"--governor {governor!r}: write steady or dynamic")
     wanted = None if clocks in (None, "recorded") else clocks_from(str(clocks), "--clocks")
     plan = None if schedule is None else read_schedule(schedule)
-    name = protocol_name(protocol) if protocol else (plan.protocol if plan else "free")
-    edge = boundary_from(boundary or (plan.boundary if plan else "periodic"))
+    name = protocol_name(protocol) if protocol else (plan.protocol if plan is not None else "free")
+    edge = boundary_from(boundary or (plan.boundary if plan is not None else "periodic"))
     node_power = node_power_from(node_power)
     if timeline is not None:
         refuse_foreign(timeline, is_timeline_file, "a timeline")

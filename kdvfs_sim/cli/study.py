@@ -78,13 +78,12 @@ def switching(
 
     Example: kdvfs study switching h200_gpt3xl_layer_train --gpu h200,b200 --slack 0.6%
     """
-    import os
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import active_children, get_context
 
     from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
-    from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in
+    from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in, usable_cores
     from kdvfs_sim.gpu.catalogue import load_gpu
     from kdvfs_sim.report.switching_page import show_study, study_json
     from kdvfs_sim.report.switching_plot import require_plots
@@ -122,7 +121,7 @@ def switching(
             )
             for n in periods
         }
-    n_workers = workers or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else workers or 1
+    n_workers = workers or usable_cores()
     # spawned: forked workers would inherit the threads of compiled code
     pool = None
     if n_workers > 1:

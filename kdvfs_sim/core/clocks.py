@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, TypeAlias
 
+from kdvfs_sim.core.checks import whole
 from kdvfs_sim.core.errors import InputError, UnsupportedClocksError
 
 
@@ -42,8 +43,14 @@ class Clocks:
         for name, value in (("sm_mhz", self.sm_mhz), ("mem_mhz", self.mem_mhz)):
             if value is AUTO:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise InputError(f"Clocks: {name} is {value!r}; a clock is a whole number of MHz or AUTO")
+            if type(value) is not int:
+                try:
+                    value = whole(name, value)
+                except InputError:
+                    raise InputError(
+                        f"Clocks: {name} is {value!r}; a clock is a whole number of MHz or AUTO"
+                    ) from None
+                object.__setattr__(self, name, value)
             if value <= 0:
                 raise InputError(f"Clocks: {name} is {value}; a clock is at least 1 MHz, or AUTO")
 

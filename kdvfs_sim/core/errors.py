@@ -7,6 +7,10 @@ does not survive that turns into an unrelated ``TypeError``. ``tests/architectur
 
 from __future__ import annotations
 
+from typing import Final
+
+INFEASIBLE_EXIT_CODE: Final = 4  # of the command line, where no schedule keeps the budget: no error, a status
+
 
 class KdvfsError(Exception):
     """Base of every error this package raises on purpose. ``exit_code`` is the command line's."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from kdvfs_sim.core.checks import one_of
+
 Category: TypeAlias = Literal[
     "gemm",
     "attention",
@@ -35,3 +37,7 @@ class KernelKind:
     category: Category = "other"
     flops: float | None = None
     bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of("KernelKind: op_class", self.op_class, OpClass)
+        one_of("KernelKind: category", self.category, Category)

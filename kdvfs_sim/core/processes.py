@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on; where the system does not say (macOS, Windows), all there are."""
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def end_with_parent() -> None:
     """In a process started by multiprocessing: leave interrupts to the parent, and end when it has ended,
     however it did."""

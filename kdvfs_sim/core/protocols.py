@@ -18,7 +18,9 @@ class LatencyModel(Protocol):
 
     Returns nanoseconds as a positive float; for every kind and every numeric pair of the GPU's
     clock table. Raises UnknownKernelError for a kind it cannot answer for. Pure and repeatable;
-    may be called from several processes. Does not promise monotonicity in either clock.
+    may be called from several processes. Does not promise monotonicity in either clock. To optimize with
+    one, put its answers into a CostTable. Optional: ``kinds`` (KernelKinds it answers for) and
+    ``clock_table`` (a ClockTable); the checks ask for nothing else then.
     """
 
     def duration_ns(self, kind: KernelKind, clocks: Clocks, /) -> float: ...
@@ -29,7 +31,8 @@ class PowerModel(Protocol):
 
     Returns watts, finite and at least 0: ``busy_power_w`` with one kernel running alone,
     ``idle_power_w`` with none. Raises UnknownKernelError for a kind it cannot answer for. Pure
-    and repeatable; may be called from several processes. Does not apply the power cap.
+    and repeatable; may be called from several processes. Does not apply the power cap. Use and optional
+    attributes as of a LatencyModel.
     """
 
     def busy_power_w(self, kind: KernelKind, clocks: Clocks, /) -> float: ...
@@ -42,7 +45,8 @@ class SwitchingModel(Protocol):
 
     Returns a SwitchCost; all zero when ``old == new``. For every pair of requestable clocks, AUTO
     included. Raises nothing inside that domain. Pure and repeatable; may be called from several
-    processes. Does not promise symmetry or the triangle inequality.
+    processes. Does not promise symmetry or the triangle inequality. Optional: ``clock_table``, as of a
+    LatencyModel; ``assumed``, names of the assumed numbers it leans on, which the SwitchTable carries on.
     """
 
     def switch(self, old: Clocks, new: Clocks, /) -> SwitchCost: ...
@@ -63,7 +67,9 @@ class Optimizer(Protocol):
 
     Returns a Solution whose metrics were recomputed by ``problem.evaluate`` and are never worse
     than the best baseline; infeasible is a status. Same problem and seed, same answer. Leaves the
-    problem untouched; may be called from several processes. ``lower_bound``, if given, holds.
+    problem untouched; may be called from several processes. ``lower_bound``, if given, holds. Optional:
+    ``max_time_s`` and ``max_memory_mb``, within which 200 launches at 12 clocks are answered (5 s and 500 MB
+    unless it says otherwise).
     """
 
     def solve(self, problem: Problem, /, *, seed: int) -> Solution: ...

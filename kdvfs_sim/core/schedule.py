@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kdvfs_sim.core.checks import one_of, whole
 from kdvfs_sim.core.clocks import Clocks
-from kdvfs_sim.core.errors import ScheduleError
+from kdvfs_sim.core.errors import InputError, ScheduleError
+from kdvfs_sim.core.switching import Boundary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class ClockRequest:
 
     The anchor is operation number ``launch`` (0-based, in stream order, copies and memory sets
     included) of ``stream`` on ``device``. Under a draining or free protocol the change applies
-    before the anchor starts, and ``offset_ns`` is 0.
+    before the anchor starts, and ``offset_ns`` is 0. Raises ScheduleError for anything but Clocks and
+    whole numbers, the launch and the offset at least 0.
     """
 
     clocks: Clocks
@@ -25,8 +28,25 @@ class ClockRequest:
     device: int = 0
 
     def __post_init__(self) -> None:
+        # by type first: schedules of a million requests are made, and nearly all hold ints
+        if not (
+            type(self.launch) is type(self.offset_ns) is type(self.stream) is type(self.device) is int
+            and type(self.clocks) is Clocks
+        ):
+            self._check_types()
         if self.launch < 0 or self.offset_ns < 0:
             raise ScheduleError(str(self), "launch and offset_ns are at least 0")
+
+    def _check_types(self) -> None:
+        try:
+            for name in ("launch", "offset_ns", "stream", "device"):
+                object.__setattr__(self, name, whole(name, getattr(self, name)))
+        except InputError as error:
+            raise ScheduleError(str(self), str(error)) from None
+        if not isinstance(self.clocks, Clocks):
+            raise ScheduleError(
+                str(self), f"clocks is {self.clocks!r}; Clocks are right, Clocks.parse reads them from text"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +54,22 @@ class Schedule:
     """Clock requests in the order in which they are made, device-wide.
 
     ``protocol`` names how they were planned to be applied; ``boundary`` whether the trace is one
-    iteration of many. Neighbouring requests differ (``normalized`` drops the no-ops).
+    iteration of many. Neighbouring requests may ask for the same clocks: such a no-op is free, and
+    ``normalized`` drops it. A schedule without requests leaves the start clocks alone (one-shot).
     """
 
     requests: tuple[ClockRequest, ...]
     protocol: str = "free"
-    boundary: str = "periodic"
+    boundary: Boundary = "periodic"
+
+    def __post_init__(self) -> None:
+        one_of("Schedule: boundary", self.boundary, Boundary)
 
     def __len__(self) -> int:
         return len(self.requests)
+
+    def __bool__(self) -> bool:
+        return True  # without requests it is a schedule all the same, and not "no schedule"
 
     @property
     def is_static(self) -> bool:
@@ -67,7 +94,7 @@ class Schedule:
         stream: int = 0,
         device: int = 0,
         protocol: str = "free",
-        boundary: str = "periodic",
+        boundary: Boundary = "periodic",
     ) -> Schedule:
         """One setting for everything: a single request before the first operation."""
         return cls(
@@ -84,7 +111,7 @@ class Schedule:
         stream: int = 0,
         device: int = 0,
         protocol: str = "free",
-        boundary: str = "periodic",
+        boundary: Boundary = "periodic",
     ) -> Schedule:
         """One clock pair per operation of a stream, in order; requests only where it changes."""
         requests = tuple(

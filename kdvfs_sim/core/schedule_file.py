@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
-from kdvfs_sim.core.switching import PROTOCOLS
+from kdvfs_sim.core.switching import PROTOCOLS, Boundary
 from kdvfs_sim.core.version import __version__
 
 FORMAT: Final = "kdvfs-schedule"
@@ -25,9 +25,14 @@ def is_schedule_file(path: Path) -> bool:
 def write_schedule(schedule: Schedule, path: str | Path, *, about: dict[str, Any] | None = None) -> None:
     """Write atomically. ``about`` (GPU, trace, predicted metrics) is for people and later checks.
 
-    Raises InputError if ``path`` cannot be written or is an existing file of another kind.
+    Raises InputError for a protocol of no known name, which could not be read back, and if ``path`` cannot
+    be written or is an existing file of another kind.
     """
     path = Path(path)
+    if schedule.protocol not in PROTOCOLS:
+        raise InputError(
+            f"{path}: protocol {schedule.protocol!r} could not be read back; known: {', '.join(PROTOCOLS)}"
+        )
     refuse_foreign(path, is_schedule_file, "a schedule")
     head = {
         "format": FORMAT,
@@ -77,8 +82,8 @@ def read_schedule(path: str | Path) -> Schedule:
     protocol, boundary = document.get("protocol"), document.get("boundary")
     if protocol not in PROTOCOLS:
         raise ScheduleError(where, f"protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
-    if boundary not in ("periodic", "one-shot"):
-        raise ScheduleError(where, f"boundary {boundary!r}; known: periodic, one-shot")
+    if boundary is None or boundary not in get_args(Boundary):
+        raise ScheduleError(where, f"boundary {boundary!r}; known: {', '.join(get_args(Boundary))}")
     entries = document.get("requests")
     if not isinstance(entries, list):
         raise ScheduleError(where, "has no list 'requests'")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kdvfs_sim.core.checks import finite, one_of, whole
 from kdvfs_sim.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,8 +34,12 @@ class SwitchCost:
     extra_energy_j: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.host_call_ns, self.switching_ns, self.stall_ns) < 0 or self.extra_energy_j < 0:
-            raise InputError(f"{self}: no part of a switch cost is negative")
+        times = (self.host_call_ns, self.switching_ns, self.stall_ns)
+        # by type first: models are asked for every pair of hundreds of clocks
+        if not type(times[0]) is type(times[1]) is type(times[2]) is int or min(times) < 0:
+            for name in ("host_call_ns", "switching_ns", "stall_ns"):
+                object.__setattr__(self, name, whole(f"SwitchCost: {name}", getattr(self, name), 0))
+        finite("SwitchCost: extra_energy_j", self.extra_energy_j)
         if self.stall_ns > self.switching_ns:
             raise InputError(f"{self}: stall_ns is a part of switching_ns and cannot exceed it")
 
@@ -63,6 +68,12 @@ class SwitchProtocol:
     trigger_ns: int = 0
     relaunch_ns: int = 0
     device_queue: DeviceQueue = "serial"
+
+    def __post_init__(self) -> None:
+        one_of("SwitchProtocol: issuer", self.issuer, Issuer)
+        one_of("SwitchProtocol: device_queue", self.device_queue, DeviceQueue)
+        for name in ("trigger_ns", "relaunch_ns"):
+            object.__setattr__(self, name, whole(f"SwitchProtocol: {name}", getattr(self, name), 0))
 
     def with_timing(self, *, trigger_ns: int | None = None, relaunch_ns: int | None = None) -> SwitchProtocol:
         """The same protocol with a GPU's own trigger and relaunch times."""
@@ -108,6 +119,8 @@ class SwitchTable:
             array = getattr(self, name)
             if array.shape != (n, n):
                 raise InputError(f"SwitchTable: {name} has shape {array.shape}; expected {(n, n)}")
+            if name.endswith("_ns") and array.dtype.kind != "i":
+                raise InputError(f"SwitchTable: {name} holds {array.dtype}; whole nanoseconds are right")
             if not np.isfinite(array).all() or (array < 0).any():
                 raise InputError(f"SwitchTable: {name} holds a negative or non-finite cost")
             if array.diagonal().any():

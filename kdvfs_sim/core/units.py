@@ -8,11 +8,20 @@ MAX_PERCENT = 10_000
 _NS_PER = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
+def plain(text: str) -> str:
+    """The text of a number, unless only Python would read it: ``1_000``, or the digits of other scripts.
+
+    Raises ValueError for those.
+    """
+    if not text.isascii() or "_" in text:
+        raise ValueError(text)
+    return text
+
+
 def parse_percent(text: str, option: str = "--slack") -> float:
     """``0.6%``, ``0.6`` or ``0.6 %`` to 0.6 (per cent). Raises UsageError naming the option."""
-    number = text.strip().removesuffix("%").strip()
     try:
-        value = float(number)
+        value = float(plain(text.strip().removesuffix("%").strip()))
     except ValueError:
         raise UsageError(f"{option} {text!r} is not a percentage; write for example 0.6%") from None
     if not 0 <= value <= MAX_PERCENT:

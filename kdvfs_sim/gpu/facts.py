@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Final, Literal, TypeAlias
 
+from kdvfs_sim.core.checks import one_of
 from kdvfs_sim.core.clocks import AUTO, ClockMhz, Clocks, ClockTable
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES
@@ -102,6 +103,7 @@ class Fact:
 
     def at(self, level: Level) -> float:
         """``value``, or the end of the range where one is given."""
+        one_of("level", level, Level)
         bound = self.low if level == "low" else self.high if level == "high" else None
         return self.value if bound is None else bound
 
@@ -209,7 +211,8 @@ class GpuFacts:
         if fact is None:
             reason = self.unknown.get(path, "the entry does not give it")
             raise InputError(
-                f"gpu {self.slug}: {path} is unknown ({reason}); add it to a TOML file for --gpu"
+                f"gpu {self.slug}: {path} is unknown ({reason}); "
+                "add it to a TOML file and name that as the GPU"
             )
         return fact
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -65,9 +66,7 @@ def static_lock(problem: Problem, candidates: Sequence[Judged] | None = None) ->
     best = best_of(problem.objective, found)
     if best.metrics is None:
         return replace(best, message="no single lock keeps the budget")
-    assert best.metrics.energy_j is not None
-    value = problem.objective.value(best.metrics.time_s, best.metrics.energy_j)
-    return replace(best, status="optimal", lower_bound=value)
+    return replace(best, status="optimal", lower_bound=problem.objective.value_of(best.metrics))
 
 
 def static_mix(problem: Problem, candidates: Sequence[Judged] | None = None) -> Solution:
@@ -81,7 +80,7 @@ def static_mix(problem: Problem, candidates: Sequence[Judged] | None = None) -> 
     best = best_mix(problem.objective, found)
     if best.metrics is None:
         return replace(best, message="no mix of locks keeps the budget")
-    return replace(best, status="optimal", lower_bound=_value(problem.objective, best.metrics))
+    return replace(best, status="optimal", lower_bound=problem.objective.value_of(best.metrics))
 
 
 def best_of(objective: Objective, candidates: Sequence[Judged]) -> Solution:
@@ -115,10 +114,10 @@ def best_mix(objective: Objective, candidates: Sequence[Judged]) -> Solution:
         edges = [(a, b) for a, b in itertools.pairwise(hull) if b.energy_j < budget < a.energy_j]
         options += [_meeting(a, b, budget, lambda one: one.energy_j) for a, b in edges]
     blends = [(blend(a.metrics, b.metrics, share), a, b, share) for a, b, share in options]
-    allowed = [option for option in blends if _allows(objective, option[0])]
-    if not allowed:
+    best = min(blends, key=lambda option: objective.value_of(option[0]), default=None)
+    if best is None or objective.value_of(best[0]) == math.inf:
         return Solution(status="infeasible", n_evaluations=len(candidates))
-    metrics, a, b, share = min(allowed, key=lambda option: _value(objective, option[0]))
+    metrics, a, b, share = best
     mixed = a is not b
     return Solution(
         status="feasible",
@@ -173,12 +172,3 @@ def _meeting(
     while share * of(a) + (1 - share) * of(b) > limit:
         share += 1e-15 if of(a) < of(b) else -1e-15
     return a, b, share
-
-
-def _allows(objective: Objective, metrics: Metrics) -> bool:
-    return metrics.energy_j is not None and objective.allows(metrics.time_s, metrics.energy_j)
-
-
-def _value(objective: Objective, metrics: Metrics) -> float:
-    assert metrics.energy_j is not None
-    return objective.value(metrics.time_s, metrics.energy_j)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.core.switching import Boundary
 from kdvfs_sim.optimize.additive import Floats, Ints
 from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after
 
@@ -37,7 +38,7 @@ class Placed:
     settled: bool = True
 
     def schedule(
-        self, clocks: tuple[Clocks, ...], *, protocol: str, boundary: str, stream: int, device: int
+        self, clocks: tuple[Clocks, ...], *, protocol: str, boundary: Boundary, stream: int, device: int
     ) -> Schedule:
         requests = tuple(
             ClockRequest(

@@ -170,13 +170,13 @@ class SearchOptimizer:
             metrics = problem.evaluate(candidate.schedule)
             n += 1
             search.tell(candidate, metrics)
-            value = _value(problem, metrics)
+            value = problem.objective.value_of(metrics)
             if value < least:
                 best, least = Solution(status="feasible", schedule=candidate.schedule, metrics=metrics), value
         baselines = [static_lock(problem, candidates)]
         if problem.aggregation == "global":
             baselines.append(static_mix(problem, candidates))
-        judged = [(_value(problem, b.metrics), b) for b in baselines if b.metrics is not None]
+        judged = [(problem.objective.value_of(b.metrics), b) for b in baselines if b.metrics is not None]
         value, baseline = min(judged, key=lambda one: one[0], default=(np.inf, None))
         if baseline is not None and value < np.inf and value * (1 - BETTER) <= least:
             best = replace(baseline, lower_bound=None)  # of equals, the one that asks for least
@@ -192,10 +192,3 @@ class SearchOptimizer:
             n_evaluations=n,
             seed=seed,
         )
-
-
-def _value(problem: Problem, metrics: Metrics) -> float:
-    """Of the objective; infinity if the energy is unknown or the budget broken."""
-    if metrics.energy_j is None or not problem.objective.allows(metrics.time_s, metrics.energy_j):
-        return np.inf
-    return problem.objective.value(metrics.time_s, metrics.energy_j)

@@ -6,7 +6,6 @@ holds it to that. Outside its domain it refuses.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kdvfs_sim.core.checks import one_of
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, NotApplicableError, ScheduleError
 from kdvfs_sim.core.problem import Metrics
+from kdvfs_sim.core.processes import usable_cores
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.fast_arrays import (
@@ -100,6 +101,7 @@ class FastEvaluator:
         boundary: Boundary = "periodic",
         start: Clocks | None = None,
     ) -> None:
+        one_of("boundary", boundary, Boundary)
         _check_applies(program, protocol)
         self._program = program
         self._costs = costs
@@ -256,8 +258,8 @@ class FastEvaluator:
             where=np.zeros(n, dtype=np.int64),
         )
         if n_threads is None:
-            n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        n_parts = min(n_threads or 1, n, 1 + n * self._ops.kind.size // PARALLEL_FROM_OPS)
+            n_threads = usable_cores()
+        n_parts = min(max(1, n_threads), n, 1 + n * self._ops.kind.size // PARALLEL_FROM_OPS)
         edges = [n * i // max(1, n_parts) for i in range(n_parts + 1)]
 
         def run(part: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from kdvfs_sim.core.checks import one_of
 from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError
@@ -55,6 +56,7 @@ def replay(
     Raises ScheduleError for a schedule that does not fit the program, UnsupportedClocksError for clocks that
     the costs do not list, InputError for missing or misshapen costs and for a duration met that is unknown.
     """
+    one_of("boundary", boundary, Boundary)
     plan = plan_requests(program, schedule, costs, switching, protocol, draws)
     first_row = _start_row(program, costs, start)
     if costs is None and governor is not None:

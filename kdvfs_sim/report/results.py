@@ -76,7 +76,7 @@ def write_results(
     else:
         alternate.unlink(missing_ok=True)  # of an earlier run: it would not belong to this schedule
     write_schedule(row.solution.schedule, schedule, about=about)
-    run = scene.replay(row.solution.schedule, scene.protocols[row.protocol])
+    run = scene.replay(row.solution.schedule, row.protocol)
     write_perfetto(run.timeline, timeline, title=f"{row.name}, {row.protocol}")
     return [*written, schedule, timeline]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kdvfs_sim.core.files import atomic_write
+from kdvfs_sim.core.processes import usable_cores
 from kdvfs_sim.core.units import format_duration
 from kdvfs_sim.gpu.catalogue import load_gpu
 from kdvfs_sim.gpu.facts import Fact, GpuFacts
@@ -58,7 +58,7 @@ LATENCIES_NS: Final = (10_000, 100_000, 1_000_000, 6_000_000, 25_000_000, 150_00
 def main() -> None:
     """Solve everything and write the page; says on stderr where it is."""
     path = Path(sys.argv[1])
-    n_workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_workers = usable_cores()
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
         studies = [
             (name, study_of(name, slack_pct, pool, n_workers))

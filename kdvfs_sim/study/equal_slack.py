@@ -16,7 +16,7 @@ from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
 from kdvfs_sim.optimize.solve import pass_plan, solve
 from kdvfs_sim.study.mixes import without_noise
 from kdvfs_sim.study.plans import BASELINES, COMMON, SURE, Budget, Plan, comparable
-from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit, static
+from kdvfs_sim.study.power_limit import PowerLimitChoice, best_power_limit
 from kdvfs_sim.study.scene import LEVELS, Judge, Scene
 from kdvfs_sim.study.uncertainty import Luck, scattered, sure_plan
 
@@ -82,7 +82,7 @@ def equal_slack(
     scene: Scene,
     *,
     budget: Budget,
-    protocols: Sequence[str],
+    protocols: str | Sequence[str],
     plans: Iterable[Plan] = COMMON,
     confidence: float | None = None,
     luck: Luck | None = None,
@@ -93,9 +93,12 @@ def equal_slack(
 
     ``confidence``: add, under every charged protocol, a plan per launch that keeps a time budget with this
     probability when switching times scatter as ``luck`` says; and say of every plan that switches how often
-    it does. Raises InputError if AUTO's energy is not known, or it takes no time or no energy: there is
-    nothing to compare with then.
+    it does. Raises InputError for a protocol that is unknown, and if AUTO's energy is not known, or it takes
+    no time or no energy: there is nothing to compare with then.
     """
+    names = (protocols,) if isinstance(protocols, str) else protocols
+    switch_protocols = [scene.protocol(name) for name in names]
+    plans = tuple(plans)
     comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck(), progress)
     flags = list(scene.flags)
     busy = float(scene.chain.duration_ns.sum()) * 1e-9 / comparison.auto_at["nominal"].time_s
@@ -112,15 +115,15 @@ def equal_slack(
     if not scene.chain.additive:
         flags.append(f"bounds leave out gaps that other clocks may change: {scene.chain.reason}")
     rows = [comparison.auto()]
-    for name in protocols:
-        progress(f"{name}: baselines")
-        rows += comparison.baselines(scene.protocols[name])
+    for protocol in switch_protocols:
+        progress(f"{protocol.name}: baselines")
+        rows += comparison.baselines(protocol)
         for plan in plans:
-            progress(f"{name}: {plan.name}")
-            rows.append(comparison.policy(plan, scene.protocols[name]))
-        if confidence is not None and scene.protocols[name].charged:
-            progress(f"{name}: {SURE}")
-            rows.append(comparison.sure(confidence, scene.protocols[name]))
+            progress(f"{protocol.name}: {plan.name}")
+            rows.append(comparison.policy(plan, protocol))
+        if confidence is not None and protocol.charged:
+            progress(f"{protocol.name}: {SURE}")
+            rows.append(comparison.sure(confidence, protocol))
     return EqualSlack(
         baseline=comparison.auto_at["nominal"],
         budget=budget,
@@ -140,11 +143,12 @@ class _Comparison:
         self.luck = luck
         self.scene = scene
         self.seed = seed
-        free = scene.protocols["free"]
-        auto = static(AUTO_CLOCKS, scene, free)
-        self.auto_at = {level: scene.replay(auto, free, costs=scene.costs[level]).metrics for level in LEVELS}
+        auto = scene.static(AUTO_CLOCKS, "free")
+        self.auto_at = {"nominal": scene.auto_metrics}
+        for level in ("low", "high"):
+            self.auto_at[level] = scene.replay(auto, "free", costs=scene.costs[level]).metrics
         self.auto_dynamic = (
-            None if scene.governor is None else scene.replay(auto, free, governor=scene.governor).metrics
+            None if scene.governor is None else scene.replay(auto, "free", governor=scene.governor).metrics
         )
         comparable(self.auto_at["nominal"])
         self.budget = budget
@@ -303,13 +307,13 @@ class _Comparison:
         metrics = self._replayed(solution, protocol, tables)
         if metrics.energy_j is None:
             return PolicyRow(**{**common, "reason": metrics.energy_reason})
-        corners = {NOMINAL: _pct(metrics, self.auto_at["nominal"])}
+        corners = {NOMINAL: metrics.pct_of(self.auto_at["nominal"])}
         switches = solution.schedule.requests[1:] or solution.alternate is not None
         levels = LEVELS if protocol.charged and switches else ("nominal",)
         for corner in ((model, level) for model in LEVELS for level in levels):
             if corner != NOMINAL:
                 run = self._evaluated(solution, self._judge(protocol, corner, tables))
-                corners[corner] = _pct(run, self.auto_at[corner[0]])
+                corners[corner] = run.pct_of(self.auto_at[corner[0]])
         times, energies = zip(*corners.values(), strict=True)
         costs = self.scene.costs["nominal"] if tables is None else tables["nominal"]
         assumed = costs.assumed
@@ -358,7 +362,7 @@ class _Comparison:
         def replayed(schedule: Schedule) -> Metrics:
             return self.scene.replay(schedule, protocol, governor=governor).metrics
 
-        return _pct(self._evaluated(solution, replayed), base)
+        return self._evaluated(solution, replayed).pct_of(base)
 
     @staticmethod
     def _evaluated(solution: Solution, judge: Judge) -> Metrics:
@@ -380,11 +384,3 @@ class _Comparison:
             100 * (bound / objective.value(base.time_s, base.energy_j) - 1),
             100 * (value - bound) / value if value else 0.0,
         )
-
-
-def _pct(metrics: Metrics, base: Metrics) -> tuple[float, float]:
-    """Time and energy in per cent of a baseline's; NaN for an energy that is not known."""
-    time_pct = 100 * (metrics.time_s / base.time_s - 1)
-    if metrics.energy_j is None or base.energy_j is None:
-        return time_pct, float("nan")
-    return time_pct, 100 * (metrics.energy_j / base.energy_j - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
+from kdvfs_sim.core.problem import Problem, Solution
 from kdvfs_sim.optimize.baselines import static_mix
 from kdvfs_sim.optimize.solve import GAP
 
@@ -27,25 +27,17 @@ def without_noise(problem: Problem, solution: Solution) -> Solution:
     if minor >= SMALL_PART:
         return solution
     alone = problem.evaluate(major)
-    value = _value(problem.objective, alone)
-    baseline = _value(problem.objective, static_mix(problem).metrics)
-    if value > min(_value(problem.objective, mixed) * (1 + GAP), baseline):
+    value = problem.objective.value_of(alone)
+    baseline = problem.objective.value_of(static_mix(problem).metrics)
+    if value > min(problem.objective.value_of(mixed) * (1 + GAP), baseline):
         return solution
     what = str(major.requests[0].clocks) if len(major) == 1 else f"{len(major)} requests"
     return replace(
         solution,
-        status="feasible" if solution.lower_bound is None else "not exact",
+        status="feasible" if problem.chain.additive else "not exact",
         message=f"{what}; a mix with another for {minor:.2%} of the iterations gains less than {GAP:.2%}",
         schedule=major,
         alternate=None,
         share=1.0,
         metrics=alone,
     )
-
-
-def _value(objective: Objective, metrics: Metrics | None) -> float:
-    """Infinite for what is over budget or unknown."""
-    if metrics is None or metrics.energy_j is None:
-        return float("inf")
-    allowed = objective.allows(metrics.time_s, metrics.energy_j)
-    return objective.value(metrics.time_s, metrics.energy_j) if allowed else float("inf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from kdvfs_sim.core.checks import finite, one_of
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.problem import Aggregation, Granularity, Metrics, Minimize, Objective
 
@@ -23,13 +24,23 @@ def comparable(auto: Metrics) -> Metrics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
-    energy (then time is what is minimized)."""
+    energy (then time is what is minimized). Both are finite and at least 0, else InputError."""
 
     slack_pct: float = 0.6
     energy_pct: float | None = None
 
+    def __post_init__(self) -> None:
+        finite("Budget: slack_pct", self.slack_pct)
+        if self.energy_pct is not None:
+            finite("Budget: energy_pct", self.energy_pct)
+
     def objective(self, minimize: Minimize, base: Metrics) -> Objective:
-        if self.energy_pct is not None and base.energy_j is not None:
+        """Raises InputError for a share of an energy that is not known."""
+        if self.energy_pct is not None:
+            if base.energy_j is None:
+                raise InputError(
+                    f"{self}: AUTO's energy is not known ({base.energy_reason or 'no reason given'})"
+                )
             return Objective(minimize="time", max_energy_j=base.energy_j * self.energy_pct / 100)
         if minimize != "energy":
             return Objective(minimize=minimize)
@@ -48,6 +59,11 @@ class Plan:
     granularity: Granularity
     aggregation: Aggregation = "global"
     minimize: Minimize = "energy"
+
+    def __post_init__(self) -> None:
+        one_of("Plan: granularity", self.granularity, Granularity)
+        one_of("Plan: aggregation", self.aggregation, Aggregation)
+        one_of("Plan: minimize", self.minimize, Minimize)
 
     @property
     def name(self) -> str:

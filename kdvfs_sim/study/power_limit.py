@@ -25,7 +25,7 @@ class PowerLimitChoice:
 
 
 def best_power_limit(
-    scene: Scene, protocol: SwitchProtocol, objective: Objective, *, with_lock: bool
+    scene: Scene, protocol: str | SwitchProtocol, objective: Objective, *, with_lock: bool
 ) -> PowerLimitChoice | str:
     """The limit (and the lock, if ``with_lock``) that is best within the budget.
 
@@ -44,7 +44,7 @@ def best_power_limit(
         table = scene.power_table("nominal", limit_w)
         judge = scene.judge(protocol, costs=table)
         for clocks in candidates if with_lock else (AUTO_CLOCKS,):
-            metrics = judge(static(clocks, scene, protocol))
+            metrics = judge(scene.static(clocks, protocol))
             if metrics.energy_j is not None and objective.allows(metrics.time_s, metrics.energy_j):
                 found = (objective.value(metrics.time_s, metrics.energy_j), limit_w, clocks)
                 best = found if best is None or found[0] < best[0] else best
@@ -54,17 +54,11 @@ def best_power_limit(
     return PowerLimitChoice(
         limit_w=limit_w,
         clocks=clocks,
-        schedule=static(clocks, scene, protocol),
+        schedule=scene.static(clocks, protocol),
         tables={level: scene.power_table(level, limit_w) for level in LEVELS},
     )
 
 
 def static(clocks: Clocks, scene: Scene, protocol: SwitchProtocol) -> Schedule:
-    """One setting for everything on the stream that policies drive."""
-    return Schedule.static(
-        clocks,
-        stream=scene.chain.stream,
-        device=scene.chain.device,
-        protocol=protocol.name,
-        boundary=scene.boundary,
-    )
+    """See Scene.static."""
+    return scene.static(clocks, protocol)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.chain import Chain
+from kdvfs_sim.core.checks import one_of
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.errors import InputError, NotApplicableError
@@ -59,6 +60,9 @@ class Scene:
     power_table: PowerTable | None = None
     flags: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        one_of("Scene: boundary", self.boundary, Boundary)
+
     @cached_property
     def governor(self) -> DynamicGovernor | None:
         """The dynamic governor of this GPU, None where its time constants are unknown."""
@@ -102,15 +106,33 @@ class Scene:
     @cached_property
     def auto_metrics(self) -> Metrics:
         """What the workload takes at (AUTO, AUTO), the clocks that budgets are relative to."""
-        free = self.protocols["free"]
-        at = {"stream": self.chain.stream, "device": self.chain.device}
-        schedule = Schedule.static(AUTO_CLOCKS, protocol=free.name, boundary=self.boundary, **at)
-        return self.replay(schedule, free).metrics
+        return self.replay(self.static(AUTO_CLOCKS, "free"), "free").metrics
+
+    def protocol(self, protocol: str | SwitchProtocol) -> SwitchProtocol:
+        """The protocol of this name, with the GPU's own times; one that is given is taken as it is.
+
+        Raises InputError with the names there are.
+        """
+        if isinstance(protocol, SwitchProtocol):
+            return protocol
+        if protocol not in self.protocols:
+            raise InputError(f"no protocol {protocol!r}; there are: {', '.join(self.protocols)}")
+        return self.protocols[protocol]
+
+    def static(self, clocks: Clocks, protocol: str | SwitchProtocol) -> Schedule:
+        """One setting for everything on the stream that policies drive."""
+        return Schedule.static(
+            clocks,
+            stream=self.chain.stream,
+            device=self.chain.device,
+            protocol=self.protocol(protocol).name,
+            boundary=self.boundary,
+        )
 
     def problem(
         self,
         objective: Objective,
-        protocol: SwitchProtocol,
+        protocol: str | SwitchProtocol,
         *,
         granularity: Granularity = "launch",
         aggregation: Aggregation = "global",
@@ -122,7 +144,7 @@ class Scene:
             chain=self.chain,
             costs=self.choices,
             switching=switching or self.switching["nominal"],
-            protocol=protocol,
+            protocol=self.protocol(protocol),
             boundary=self.boundary,
             objective=objective,
             evaluate=evaluate or self.judge(protocol, switching=switching),
@@ -134,7 +156,7 @@ class Scene:
     def replay(
         self,
         schedule: Schedule,
-        protocol: SwitchProtocol,
+        protocol: str | SwitchProtocol,
         *,
         costs: CostTable | None = None,
         switching: SwitchTable | None = None,
@@ -146,7 +168,7 @@ class Scene:
             self.program,
             costs=costs or self.costs["nominal"],
             schedule=schedule,
-            protocol=protocol,
+            protocol=self.protocol(protocol),
             switching=switching or self.switching["nominal"],
             boundary=self.boundary,
             start=self.start,
@@ -156,7 +178,7 @@ class Scene:
 
     def judge(
         self,
-        protocol: SwitchProtocol,
+        protocol: str | SwitchProtocol,
         *,
         costs: CostTable | None = None,
         switching: SwitchTable | None = None,
@@ -167,7 +189,7 @@ class Scene:
                 self.program,
                 costs=costs or self.costs["nominal"],
                 switching=switching or self.switching["nominal"],
-                protocol=protocol,
+                protocol=self.protocol(protocol),
                 boundary=self.boundary,
                 start=self.start,
             )
@@ -193,8 +215,9 @@ def build_scene(
     of the node: it is drawn for as long as the run takes. Raises UnknownGpuError, and InputError if the
     trace's GPU is needed and not in the catalogue, or if it holds several devices and none is named.
     """
+    one_of("build_scene: boundary", boundary, Boundary)
     if device is None and len(trace.devices) > 1:
-        raise InputError(f"{trace.source}: holds devices {list(trace.devices)}; name one with --device")
+        raise InputError(f"{trace.source}: holds devices {list(trace.devices)}; name the device")
     program = Program.from_trace(trace, device=device)
     recorded_on, facts = _gpus(trace, gpu, device)
     flags = list(program.flags)
@@ -206,7 +229,7 @@ def build_scene(
         if recorded_on.slug != facts.slug:
             raise InputError(
                 f"{trace.source}: its costs were published for {recorded_on.name} and cannot be "
-                f"transferred to {facts.name}; leave --gpu out"
+                f"transferred to {facts.name}; name no other GPU"
             )
         levels = dict.fromkeys(LEVELS, costs.with_node_power(node_power_w))
     else:
@@ -293,10 +316,10 @@ def catalogue_entry(trace: Trace, device: int | None = None) -> tuple[str | None
     if slug is not None:
         return slug, ""
     if not name:
-        return None, "recorded on a GPU that the file does not name; name it with --gpu (see kdvfs gpus)"
+        return None, "recorded on a GPU that the file does not name; name the GPU (kdvfs gpus lists them)"
     return None, (
-        f"recorded on {name!r}, which is not in the catalogue; write a TOML entry for it and give that with "
-        "--gpu (docs/how-to/another-gpu.md)"
+        f"recorded on {name!r}, which is not in the catalogue; write a TOML entry for it and name that as "
+        "the GPU (docs/how-to/another-gpu.md)"
     )
 
 

@@ -12,7 +12,6 @@ from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import Boundary
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
-from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene, catalogue_entry
 from kdvfs_sim.study.workload import Workload
 
@@ -87,35 +86,32 @@ def replay_on_gpu(
         node_power_w=node_power_w,
     )
     if dynamic and scene.governor is None:
-        raise InputError(f"the governor of {scene.gpu.name} has not been measured; use --governor steady")
-    asked_for = [request.clocks for request in schedule.requests] if schedule else [clocks or AUTO_CLOCKS]
-    for pair in asked_for if workload.costs is None else ():
+        raise InputError(f"the governor of {scene.gpu.name} has not been measured; the steady one is")
+    plan = schedule if schedule is not None else scene.static(clocks or AUTO_CLOCKS, protocol)
+    for pair in dict.fromkeys(r.clocks for r in plan.requests) if workload.costs is None else ():
         if pair in scene.gpu.clock_table() and not scene.gpu.offers(pair):
             raise InputError(
                 f"{pair} lies outside of the sweep behind {scene.gpu.slug}: its costs would be extrapolated; "
                 "sweep it too, or change clocks.swept_... in the entry (docs/how-to/fit-a-sweep.md)"
             )
-    switch_protocol = scene.protocols[protocol]
-    plan = schedule or static(clocks or AUTO_CLOCKS, scene, switch_protocol)
     governor = scene.governor if dynamic else None
     what = (
         f"clocks {clocks or AUTO_CLOCKS}"
         if schedule is None
         else f"a schedule of {len(schedule)} requests under {protocol}, {boundary}"
     )
-    run = scene.replay(plan, switch_protocol, governor=governor)
+    run = scene.replay(plan, protocol, governor=governor)
     return _compared(scene, run, what, governor)
 
 
 def _compared(
     scene: Scene, run: ReplayResult, what: str, governor: DynamicGovernor | None = None
 ) -> SingleReplay:
-    free = scene.protocols["free"]
     costs = scene.costs["nominal"]
     return SingleReplay(
         run=run,
         setting=f"{scene.gpu.name}, {what}, {'steady' if governor is None else 'dynamic'} governor",
-        baseline=scene.replay(static(AUTO_CLOCKS, scene, free), free, governor=governor).metrics,
+        baseline=scene.replay(scene.static(AUTO_CLOCKS, "free"), "free", governor=governor).metrics,
         assumed=costs.assumed,
         flags=scene.flags,
     )

@@ -197,12 +197,12 @@ class _Bench:
     def run(self, case: _Case) -> StudyRow:
         scene = self.scene
         table = case.scenario.table(scene.costs["nominal"].clocks)
-        problem = scene.problem(self.objective, scene.protocols[case.protocol], switching=table)
+        problem = scene.problem(self.objective, case.protocol, switching=table)
         solution = solve(problem, seed=self.seed, gap=GAP, also=self.ideal)
         metrics = solution.metrics
         if metrics is None or solution.schedule is None or solution.lower_bound is None:
             raise InputError(f"{case.scenario.name}, {case.protocol}: {solution.status} ({solution.message})")
-        time_pct, energy_pct = _pct(metrics, self.base)
+        time_pct, energy_pct = metrics.pct_of(self.base)
         assert self.base.energy_j is not None
         possible = self.mix_pct - self.ideal_pct
         return StudyRow(
@@ -225,7 +225,7 @@ def switching_study(
     budget: Budget,
     gpus: Sequence[GpuFacts],
     latencies_ns: Iterable[int] = GRID_NS,
-    protocols: Sequence[str] = CHARGED,
+    protocols: str | Sequence[str] = CHARGED,
     executor: Executor | None = None,
     n_workers: int = 1,
     seed: int = 0,
@@ -236,21 +236,22 @@ def switching_study(
     ``scenes``: the workload by iterations in a period, 1 among them, all with periodic boundary. Costs are
     those of the scenes' own GPU throughout: only the switching is another GPU's. Cases run on ``executor``
     (any ``concurrent.futures.Executor``; None: here, one after another), in batches for ``n_workers``.
-    Raises UsageError for scenes without a period of 1 or with another boundary, InputError where AUTO's
-    energy or a latency is not known, or it takes no time or no energy.
+    Raises UsageError for scenes without a period of 1 or with another boundary, InputError for a protocol
+    that is unknown and where AUTO's energy or a latency is not known, or it takes no time or no energy.
     """
     if 1 not in scenes or any(scene.boundary != "periodic" for scene in scenes.values()):
         raise UsageError("a switching study needs a period of 1 iteration and the periodic boundary")
+    names = (protocols,) if isinstance(protocols, str) else protocols
+    protocols = tuple(scenes[1].protocol(name).name for name in names)
     progress("baselines")
     base, objective = _auto(scenes[1], budget)
-    free = scenes[1].protocols["free"]
-    locks = scenes[1].problem(objective, free, granularity="static")
-    ideal = solve(scenes[1].problem(objective, free), seed=seed)
+    locks = scenes[1].problem(objective, "free", granularity="static")
+    ideal = solve(scenes[1].problem(objective, "free"), seed=seed)
     baselines = {}
     for name, found in (("static", static_lock(locks)), ("static-mix", static_mix(locks)), ("ideal", ideal)):
         if found.metrics is None:
             raise InputError(f"no schedule keeps the budget: {budget}")
-        baselines[name] = _pct(found.metrics, base)
+        baselines[name] = found.metrics.pct_of(base)
     benches = {}
     for n_iterations, scene in scenes.items():
         own_base, own_objective = _auto(scene, budget)
@@ -334,9 +335,3 @@ def schedulable_share(
     if len(runs_ns) > 1 and (requests[0].launch > 0 or requests[0].clocks == requests[-1].clocks):
         runs_ns = np.array([runs_ns[-1] + runs_ns[0], *runs_ns[1:-1]])  # across the end of the period
     return tuple((int(ns), float(runs_ns[runs_ns > ns].sum() / max(1, runs_ns.sum()))) for ns in latencies_ns)
-
-
-def _pct(metrics: Metrics, base: Metrics) -> tuple[float, float]:
-    assert metrics.energy_j is not None
-    assert base.energy_j is not None
-    return 100 * (metrics.time_s / base.time_s - 1), 100 * (metrics.energy_j / base.energy_j - 1)

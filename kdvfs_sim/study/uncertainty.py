@@ -67,7 +67,7 @@ class Scatter:
 def scattered(
     scene: Scene,
     solution: Solution,
-    protocol: SwitchProtocol,
+    protocol: str | SwitchProtocol,
     *,
     luck: Luck,
     n_replays: int = N_REPLAYS,
@@ -79,6 +79,7 @@ def scattered(
     the mean of the two iterations. Same seed, same answer.
     """
     assert solution.schedule is not None
+    protocol = scene.protocol(protocol)
     rng = np.random.default_rng(seed)
     scatter = _replayed(scene, solution.schedule, protocol, luck, n_replays, rng)
     if solution.alternate is None:
@@ -127,7 +128,7 @@ class SurePlan:
 
 def sure_plan(
     scene: Scene,
-    protocol: SwitchProtocol,
+    protocol: str | SwitchProtocol,
     objective: Objective,
     *,
     probability: float = 0.95,
@@ -160,7 +161,7 @@ def sure_plan(
     for step in range(N_STEPS):
         progress(f"plan {step + 1} of at most {N_STEPS}")
         problem = scene.problem(
-            replace(objective, max_time_s=budget_s),
+            replace(objective, max_time_s=max(0.0, budget_s)),
             protocol,
             switching=_stalling(scene.switching["nominal"], penalty_s),
         )

@@ -32,7 +32,5 @@ def read_workload(path_or_name: str | Path, *, recorded_clocks: Clocks | None = 
     if run is None:
         return Workload(trace=read_trace(path_or_name, recorded_clocks=recorded_clocks))
     if recorded_clocks is not None and recorded_clocks != run.trace.recorded_clocks:
-        raise InputError(
-            f"{name}: a published run at clocks {run.trace.recorded_clocks}; leave --recorded-clocks out"
-        )
+        raise InputError(f"{name}: a published run at clocks {run.trace.recorded_clocks}; give no others")
     return Workload(trace=run.trace, costs=run.costs)

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, TypeAlias
 
+from kdvfs_sim.core.processes import usable_cores
+
 ROUND_S: Final = 4.0  # what a round of cases should take, so that the last rounds end together
 FIRST_ROUND: Final = 50  # cases, before it is known how long they take
 
@@ -167,7 +169,7 @@ def _next(tallies: dict[Task, Tally], n: int) -> Iterator[Task]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kdvfs_sim.testing.soak", description=__doc__)
     parser.add_argument("--examples", type=int, default=1_000_000, metavar="N")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
+    parser.add_argument("--processes", type=int, default=usable_cores(), metavar="N")
     parser.add_argument("--seconds", type=float, default=3600.0, metavar="S")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--least", type=int, default=200, metavar="N", help="cases for every law")

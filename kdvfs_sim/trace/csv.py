@@ -18,13 +18,14 @@ from typing import Any, Final, get_args
 
 from kdvfs_sim.core.errors import TraceFormatError
 from kdvfs_sim.core.kinds import CATEGORIES, KernelKind, OpClass
+from kdvfs_sim.core.units import plain
 from kdvfs_sim.trace.assemble import assemble
 from kdvfs_sim.trace.categories import category_of
 from kdvfs_sim.trace.table import PASSES, Trace
 
 REQUIRED: Final = ("name", "start_ns", "duration_ns")
 _UNENDED: Final = "the last line taken as whole, without the line break that a file not cut would end in"
-_SIZES: Final = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})")
+_SIZES: Final = re.compile(r"(\d{1,10})x(\d{1,10})x(\d{1,10})", re.ASCII)
 
 
 class CsvReader:
@@ -124,7 +125,7 @@ def _name(text: str) -> str:
 
 def _whole(least: int, bits: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        value = int(text)
+        value = int(plain(text))
         if not least <= value < 2 ** (bits - 1):
             raise ValueError(text)
         return value
@@ -140,7 +141,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _amount(text: str) -> float:
-    value = float(text)
+    value = float(plain(text))
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(text)
     return value

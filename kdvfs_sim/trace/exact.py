@@ -9,6 +9,8 @@ from __future__ import annotations
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
+from kdvfs_sim.core.units import plain
+
 _INT64_DIGITS: Final = 19
 
 
@@ -28,8 +30,8 @@ def to_ns(text: str, shift: int = 3) -> int | None:
 
 def _any_decimal_to_ns(text: str, shift: int) -> int | None:
     try:
-        sign, digits, exponent = Decimal(text).as_tuple()
-    except InvalidOperation:
+        sign, digits, exponent = Decimal(plain(text)).as_tuple()
+    except (InvalidOperation, ValueError):
         return None
     if not isinstance(exponent, int):  # NaN, Infinity
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,7 +27,7 @@ class TraceReader(Protocol):
     TraceFormatError, one line, for a truncated or damaged file (saying how much was readable) and for a
     recording without GPU work (saying what it holds), and never returns part of a file. Pure and repeatable;
     may be called from several processes. Does not promise that a trace is complete or free of repairs: the
-    trace says so.
+    trace says so. Optional, for the checks: ``write(trace, path)``, or ``samples``, paths of recordings.
     """
 
     @property
@@ -41,16 +42,22 @@ HINT: Final = "docs/how-to/another-format.md says how to turn another format int
 READERS: Final[tuple[TraceReader, ...]] = (ParquetReader(), KinetoReader(), CsvReader())
 
 
-def read_trace(path_or_name: str | Path, *, recorded_clocks: Clocks | None = None) -> Trace:
+def read_trace(
+    path_or_name: str | Path,
+    *,
+    recorded_clocks: Clocks | None = None,
+    readers: Sequence[TraceReader] = READERS,
+) -> Trace:
     """Read a recording, given its path or the name of a shipped one (with or without ``.json.gz``).
 
     ``recorded_clocks`` overrides what the file says of the clocks it was recorded at. A path wins over a
-    name. Raises InputError, one line, for a file that is missing, empty, a folder or no recording, and
+    name. ``readers`` are asked in order, and the first that can read it does: ``(MyReader(), *READERS)`` adds
+    one. Raises InputError, one line, for a file that is missing, empty, a folder or no recording, and
     whatever the reader raises.
     """
     path = _find(path_or_name)
     try:
-        reader = next((reader for reader in READERS if reader.can_read(path)), None)
+        reader = next((reader for reader in readers if reader.can_read(path)), None)
         if reader is None:
             what = f"not a readable recording; it looks like {looks_like(path)}; {HINT}"
             raise TraceFormatError(str(path), what)

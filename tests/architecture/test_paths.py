@@ -26,7 +26,6 @@ from kdvfs_sim.gpu.catalogue import write_gpu
 from kdvfs_sim.gpu.fit.sweep import read_sweep
 from kdvfs_sim.gpu.tables import write_cost_table
 from kdvfs_sim.report.perfetto import write_perfetto
-from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.trace.parquet import read_parquet, write_parquet
 
 # what other readers are made of; nobody outside calls them
@@ -65,7 +64,7 @@ def test_text_does_what_a_path_does(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     trace = read_trace("h200_gpt3xl_layer_train")
     scene = build_scene(trace)
     free = scene.protocols["free"]
-    plan = static(Clocks.parse("sm=1410,mem=auto"), scene, free)
+    plan = scene.static(Clocks.parse("sm=1410,mem=auto"), free)
     write_schedule(plan, "x.json", about={"gpu": "h200"})
     assert read_schedule("x.json") == plan
     assert read_about("x.json") == {"gpu": "h200"}

@@ -13,6 +13,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from kdvfs_sim.cli.app import build
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.schedule_file import write_schedule
 
 from .conftest import Outcome
 
@@ -286,6 +288,14 @@ def test_a_schedule_that_does_not_fit_is_refused(
     schedule = tmp_path / "schedule.json"
     schedule.write_bytes(content)
     assert_refused(kdvfs("replay", LAYER, "--schedule", schedule), 3, word)
+
+
+def test_a_schedule_without_requests_is_replayed_under_its_own_protocol(kdvfs: Run, tmp_path: Path) -> None:
+    nothing = Schedule(requests=(), protocol="drain", boundary="one-shot")
+    write_schedule(nothing, tmp_path / "schedule.json")
+    done = kdvfs("replay", LAYER, "--schedule", tmp_path / "schedule.json")
+    assert done.code == 0
+    assert "a schedule of 0 requests under drain, one-shot" in done.stdout
 
 
 def test_an_energy_budget_that_cannot_be_met_has_its_own_exit_code(kdvfs: Run) -> None:

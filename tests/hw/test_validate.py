@@ -68,6 +68,16 @@ def test_a_gpu_that_is_as_predicted_agrees(tmp_path: Path, scene: Scene) -> None
     assert "verdict: agrees" in (tmp_path / "run" / "record.md").read_text()
 
 
+def test_a_schedule_without_requests_stays_at_the_start_clocks(tmp_path: Path, scene: Scene) -> None:
+    nothing = Schedule(requests=(), protocol="lookahead")
+    subject = bench(tmp_path / "gpu", scene, {"nothing": nothing})
+    verdict = subject.validate(Settings(modes=("live",), **SHORT)).verdict
+    answers = {(q.part, q.name): (q.answer, q.predicted) for q in verdict.quantities}
+    for name in ("time", "energy"):
+        assert answers["live nothing", name] == answers["live auto", name]
+        assert answers["live nothing", name][0] == "agrees"
+
+
 def test_kernels_5_percent_slower_disagree_and_are_named(tmp_path: Path, scene: Scene) -> None:
     outcome = made(tmp_path, scene, "slower=1.05").validate(Settings(modes=("isolated",), **SHORT))
     assert outcome.verdict.time == "disagrees"

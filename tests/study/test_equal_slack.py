@@ -12,6 +12,7 @@ import pytest
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import UsageError
+from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.problem import Objective, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import FREE, PROTOCOLS
@@ -23,9 +24,10 @@ from kdvfs_sim.study.equal_slack import BASELINES, EqualSlack, equal_slack
 from kdvfs_sim.study.mixes import without_noise
 from kdvfs_sim.study.plans import PLANS as PLANS_KNOWN
 from kdvfs_sim.study.plans import Budget, Plan, plans_from
-from kdvfs_sim.study.power_limit import best_power_limit, static
+from kdvfs_sim.study.power_limit import best_power_limit
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.sentence import NOT_VALIDATED, closing_sentence, own_error
+from kdvfs_sim.testing.notation import trace
 from kdvfs_sim.trace.readers import read_trace
 
 PLANS = (Plan(granularity="kind"), Plan(granularity="launch"))
@@ -34,6 +36,14 @@ PLANS = (Plan(granularity="kind"), Plan(granularity="launch"))
 @pytest.fixture(scope="module")
 def layer() -> Scene:
     return build_scene(read_trace("h200_gpt3xl_layer_train"))
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Scene:
+    """Three launches of two kinds, one after another."""
+    recording = trace((0, 0, 400_000), (1, 400_000, 300_000), (0, 700_000, 500_000))
+    kinds = (KernelKind(name="a", category="gemm"), KernelKind(name="b", category="reduction"))
+    return build_scene(replace(recording, kinds=kinds), gpu="h200")
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +123,7 @@ def test_every_optimum_is_replayed_under_the_dynamic_governor_too(layer: Scene, 
     answer = row.solution
     assert answer is not None
     assert answer.schedule is not None
-    base = layer.replay(static(AUTO_CLOCKS, layer, free), free, governor=governor).metrics
+    base = layer.replay(layer.static(AUTO_CLOCKS, free), free, governor=governor).metrics
     ran = layer.replay(answer.schedule, free, governor=governor).metrics
     if answer.alternate is not None:
         ran = blend(ran, layer.replay(answer.alternate, free, governor=governor).metrics, answer.share)
@@ -196,7 +206,7 @@ def test_a_mix_is_dropped_only_where_its_second_part_gains_nothing(layer: Scene)
         FREE,
         granularity="kind",
     )
-    slow, fast = (static(Clocks(mhz, AUTO), layer, FREE) for mhz in (1365, 1980))
+    slow, fast = (layer.static(Clocks(mhz, AUTO), FREE) for mhz in (1365, 1980))
     inside, outside = problem.evaluate(fast), problem.evaluate(slow)
 
     def mixed(share: float, first: Schedule, second: Schedule) -> Solution:
@@ -216,16 +226,18 @@ def test_a_mix_is_dropped_only_where_its_second_part_gains_nothing(layer: Scene)
     assert without_noise(problem, worse) is worse
 
 
-def test_a_small_second_part_that_gains_nothing_goes(layer: Scene) -> None:
+@pytest.mark.parametrize(("additive", "status"), [(True, "feasible"), (False, "not exact")])
+def test_a_small_second_part_that_gains_nothing_goes(layer: Scene, additive: bool, status: str) -> None:
     budget_s = layer.replay(static_auto(layer), FREE).metrics.time_s * 1.01
     problem = layer.problem(Objective(minimize="energy", max_time_s=budget_s), FREE, granularity="launch")
-    answer, slow = solve(problem, seed=0), static(Clocks(1365, AUTO), layer, FREE)
+    problem = replace(problem, chain=replace(problem.chain, additive=additive, reason="host"))
+    answer, slow = solve(problem, seed=0), layer.static(Clocks(1365, AUTO), FREE)
     fast = min(
         (schedule for schedule in (answer.schedule, answer.alternate) if schedule is not None),
         key=lambda schedule: problem.evaluate(schedule).time_s,
     )
     found = Solution(
-        status="not exact",
+        status="feasible",
         schedule=fast,
         alternate=slow,
         share=0.9999,
@@ -233,15 +245,28 @@ def test_a_small_second_part_that_gains_nothing_goes(layer: Scene) -> None:
         lower_bound=answer.lower_bound,
     )
     alone = without_noise(problem, found)
-    assert (alone.alternate, alone.share, alone.status) == (None, 1.0, "not exact")
+    assert (alone.alternate, alone.share, alone.status) == (None, 1.0, status)
     assert alone.metrics is not None
     assert found.metrics is not None
     assert alone.metrics.time_s <= budget_s
     assert alone.metrics.energy_j == pytest.approx(found.metrics.energy_j, rel=GAP)
 
 
+def test_plans_that_can_be_walked_once_serve_every_protocol(tiny: Scene) -> None:
+    plans = (Plan(granularity=granularity) for granularity in ("kind", "launch"))
+    found = equal_slack(tiny, budget=Budget(slack_pct=1.0), protocols=["free", "drain"], plans=plans)
+    names = [(row.protocol, row.name) for row in found.rows]
+    for protocol in ("free", "drain"):
+        assert {(protocol, "kind"), (protocol, "launch")} <= set(names)
+
+
+def test_one_protocol_may_be_named_without_a_list(tiny: Scene) -> None:
+    found = equal_slack(tiny, budget=Budget(slack_pct=1.0), protocols="drain", plans=())
+    assert {row.protocol for row in found.rows} == {"any", "drain"}
+
+
 def static_auto(scene: Scene) -> Schedule:
-    return static(AUTO_CLOCKS, scene, FREE)
+    return scene.static(AUTO_CLOCKS, FREE)
 
 
 def page_of(table: EqualSlack, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -363,7 +388,7 @@ def test_a_limit_that_the_idle_gpu_exceeds_is_none() -> None:
     scene = build_scene(read_trace("h200_decode_tiny_kernels"), gpu="b200")
     assert min(scene.power_limits_w) < scene.gpu.need("power.idle_w").value
     objective = Budget(slack_pct=50.0).objective(
-        "energy", scene.replay(static(AUTO_CLOCKS, scene, FREE), FREE).metrics
+        "energy", scene.replay(scene.static(AUTO_CLOCKS, FREE), FREE).metrics
     )
     choice = best_power_limit(scene, scene.protocols["free"], objective, with_lock=False)
     assert not isinstance(choice, str)

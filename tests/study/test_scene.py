@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +11,17 @@ import pytest
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.problem import Objective
 from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import DRAIN
 from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
 from kdvfs_sim.gpu.facts import Fact
 from kdvfs_sim.study.equal_slack import equal_slack
 from kdvfs_sim.study.plans import Budget, Plan
-from kdvfs_sim.study.scene import build_scene
+from kdvfs_sim.study.power_limit import best_power_limit
+from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.single import replay_at_recorded, replay_on_gpu
+from kdvfs_sim.study.switching_study import switching_study
 from kdvfs_sim.study.workload import Workload
 from kdvfs_sim.trace.readers import read_trace
 
@@ -103,6 +109,63 @@ def test_a_replay_refuses_clocks_outside_of_the_sweep(fitted: str) -> None:
     assert replay_on_gpu(workload, gpu=fitted, clocks=Clocks(1500, AUTO)).run.metrics.energy_j
     with pytest.raises(InputError, match=r"sm=600,mem=auto lies outside of the sweep behind mine"):
         replay_on_gpu(workload, gpu=fitted, clocks=Clocks(600, AUTO))
+
+
+@pytest.fixture
+def three(unnamed: Path) -> Scene:
+    return build_scene(read_trace(unnamed), gpu="h200", boundary="one-shot")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda scene: scene.problem(Objective(), "Drain"),
+        lambda scene: scene.judge("Drain"),
+        lambda scene: scene.static(AUTO_CLOCKS, "Drain"),
+        lambda scene: scene.replay(Schedule.static(AUTO_CLOCKS), "Drain"),
+        lambda scene: best_power_limit(scene, "Drain", Objective(), with_lock=False),
+        lambda scene: equal_slack(scene, budget=Budget(), protocols=["free", "Drain"], plans=()),
+        lambda scene: equal_slack(scene, budget=Budget(), protocols="Drain", plans=()),
+        lambda scene: switching_study(
+            {1: replace(scene, boundary="periodic")}, budget=Budget(), gpus=(), protocols=["Drain"]
+        ),
+        lambda scene: replay_on_gpu(Workload(trace=scene.trace), gpu="h200", protocol="Drain"),
+    ],
+)
+def test_an_unknown_protocol_is_refused_with_those_there_are(
+    three: Scene, ask: Callable[[Scene], object]
+) -> None:
+    with pytest.raises(InputError, match="no protocol 'Drain'; there are: free, drain, follow, lookahead"):
+        ask(three)
+
+
+def test_a_protocol_may_be_given_by_name_or_as_it_is(three: Scene) -> None:
+    mine = replace(DRAIN, name="mine", relaunch_ns=1)
+    assert three.problem(Objective(), "drain").protocol == three.protocols["drain"]
+    assert three.problem(Objective(), mine).protocol is mine
+    by_name, as_it_is = (three.replay(three.static(AUTO_CLOCKS, p), p) for p in ("drain", DRAIN))
+    assert by_name.metrics == as_it_is.metrics
+
+
+def test_a_schedule_without_requests_is_replayed_as_one(three: Scene) -> None:
+    nothing = Schedule(requests=(), protocol="drain", boundary="one-shot")
+    workload = Workload(trace=three.trace)
+    single = replay_on_gpu(
+        workload,
+        gpu="h200",
+        clocks=Clocks(345, AUTO),
+        schedule=nothing,
+        protocol="drain",
+        boundary="one-shot",
+    )
+    assert "a schedule of 0 requests under drain, one-shot" in single.setting
+    assert single.run.metrics == three.auto_metrics
+
+
+def test_a_library_error_names_no_option_of_the_command(unnamed: Path) -> None:
+    with pytest.raises(InputError, match="name the GPU") as caught:
+        build_scene(read_trace(unnamed))
+    assert "--" not in str(caught.value)
 
 
 def test_the_start_clocks_of_a_one_shot_scene_are_those_given(unnamed: Path) -> None:

@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.errors import NotApplicableError
 from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.optimize.baselines import static_mix
 from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.study import uncertainty
 from kdvfs_sim.study.plans import Budget
-from kdvfs_sim.study.power_limit import static
 from kdvfs_sim.study.scene import Scene, build_scene
 from kdvfs_sim.study.uncertainty import Luck, Scatter, SurePlan, scattered, sure_plan
 from kdvfs_sim.study.workload import read_workload
@@ -28,8 +26,7 @@ def paper() -> Scene:
 
 @pytest.fixture(scope="module")
 def auto(paper: Scene) -> Metrics:
-    free = paper.protocols["free"]
-    return paper.replay(static(AUTO_CLOCKS, paper, free), free).metrics
+    return paper.auto_metrics
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,10 @@ HEAD = "name,start_ns,duration_ns,stream,grid,pass,op_class,flops\n"
         ("a,1e3,3,,,,,", "start_ns", "1e3"),
         ("a,,3,,,,,", "start_ns", ""),
         ("a,9223372036854775808,3,,,,,", "start_ns", "9223372036854775808"),
+        ("a,1_000,3,,,,,", "start_ns", "1_000"),
+        ("a,\uff11,3,,,,,", "start_ns", "\uff11"),  # what only Python reads as a number
+        ("a,1,3,,16x\uff11x1,,,", "grid", "16x\uff11x1"),
+        ("a,1,3,,,,,1_0", "flops", "1_0"),
         ("a,1,-3,,,,,", "duration_ns", "-3"),
         ("a,1,nan,,,,,", "duration_ns", "nan"),
         (",1,3,,,,,", "name", ""),

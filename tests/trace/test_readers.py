@@ -10,6 +10,7 @@ import os
 import sqlite3
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kdvfs_sim.core.clocks import AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, KdvfsError
 from kdvfs_sim.trace.readers import READERS, read_trace
 from kdvfs_sim.trace.recordings import find_shipped, shipped
+from kdvfs_sim.trace.table import Trace
 
 NAMES = {
     "h200_decode_tiny_kernels",
@@ -175,6 +177,27 @@ def test_readers_agree_on_whose_file_it_is(tmp_path: Path) -> None:
     files = {"kdvfs": tmp_path / "t.parquet", "csv": tmp_path / "t.csv", "kineto": Path(trace.source)}
     for format_name, path in files.items():
         assert [reader.format_name for reader in READERS if reader.can_read(path)] == [format_name]
+
+
+class OneLine:
+    """A file that holds ``one``: another reader than those that ship."""
+
+    format_name = "one"
+
+    def can_read(self, path: Path, /) -> bool:
+        return path.read_text() == "one"
+
+    def read(self, path: Path, /) -> Trace:
+        return replace(read_trace("h200_decode_tiny_kernels"), source=str(path), format="one")
+
+
+def test_a_reader_of_ones_own_reads_what_no_other_does(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("one")
+    with pytest.raises(InputError, match="not a readable recording"):
+        read_trace(tmp_path / "mine")
+    clocks = Clocks(1410, 2619)
+    found = read_trace(tmp_path / "mine", readers=(OneLine(), *READERS), recorded_clocks=clocks)
+    assert (found.format, found.recorded_clocks) == ("one", clocks)
 
 
 def test_other_formats_beside_the_checkout_are_refused_in_one_line(shared: Path) -> None:

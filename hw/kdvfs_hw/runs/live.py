@@ -31,7 +31,7 @@ from kdvfs_hw.runs.verdict import (
 )
 from kdvfs_hw.timing import begin, join
 from kdvfs_hw.workloads.base import Ticket, Workload
-from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.device import ClockControl, ObservedClocks
 from kdvfs_sim.core.errors import DeviceError
 
@@ -217,7 +217,8 @@ def run_block(
 
     static = len(arm.requests) <= 1
     if static:
-        director.request(arm.requests[0].clocks)
+        # a schedule without requests stays at the start clocks
+        director.request(arm.requests[0].clocks if arm.requests else AUTO_CLOCKS)
     if static or not plan.protocol.drains:
         with _controller(director, workload) as todo:
             queued: deque[Ticket] = deque()

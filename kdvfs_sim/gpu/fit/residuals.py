@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +90,6 @@ def margin_factor(log_residual: Floats, n_parameters: int, margin: str | None) -
 
 def margin_level(margin: str) -> float:
     """``p95`` to 0.95. Raises InputError for what is no such text, or not between p50 and p100."""
-    digits = margin[1:]
-    if not margin.startswith("p") or not digits.isdigit() or not 50 <= int(digits) < 100:
+    if re.fullmatch("p[5-9][0-9]", margin) is None:
         raise InputError(f"margin {margin!r}: p50 to p99 is right, say p95")
-    return int(digits) / 100.0
+    return int(margin[1:]) / 100.0

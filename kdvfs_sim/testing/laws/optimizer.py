@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
-from typing import Final
 
 import numpy as np
 from hypothesis import strategies as st
@@ -42,9 +41,6 @@ from kdvfs_sim.testing.notation import problem as pose
 from kdvfs_sim.testing.strategies.problems import problems
 from kdvfs_sim.testing.strategies.traces import single_stream
 
-STATUSES: Final = ("optimal", "feasible", "not exact", "infeasible", "not applicable")
-
-
 # -- an answer by itself -----------------------------------------------------------------------------
 
 
@@ -54,7 +50,6 @@ def answers_every_problem(optimizer: Optimizer, problem: Problem) -> None:
     not."""
     solution = ask(optimizer.solve, problem, seed=0)
     require(isinstance(solution, Solution), f"solve returned {solution!r}, not a Solution")
-    require(solution.status in STATUSES, f"status {solution.status!r}; one of {', '.join(STATUSES)} is right")
     if solution.status in ("infeasible", "not applicable"):
         require(solution.schedule is None, f"status {solution.status!r} came with a schedule")
         require(bool(solution.message), f"status {solution.status!r} came without a message")

@@ -58,7 +58,7 @@ def file_of(reader: Any, source: Source, name: str = "recording") -> Iterator[Pa
             path.write_bytes(source.read_bytes())
         else:
             reader.write(source, path)
-        yield path.rename(path.with_name(name))
+        yield path.rename(path.with_name(name))  # a writer may refuse a name; a reader may not
 
 
 def read(reader: TraceReader, path: Path) -> Trace:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.problem import Granularity, Metrics, Minimize, Problem
-from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, Boundary, SwitchProtocol, SwitchTable
+from kdvfs_sim.optimize.baselines import locked
 from kdvfs_sim.testing.notation import problem, trace
 from kdvfs_sim.testing.strategies.costs import physical_cost_tables
 from kdvfs_sim.trace.table import Trace
@@ -174,16 +174,7 @@ def problems(
 
 def at_auto(posed: Problem) -> Metrics:
     """What AUTO for everything gives: what slack is measured from."""
-    chain = posed.chain
-    return posed.evaluate(
-        Schedule.static(
-            AUTO_CLOCKS,
-            stream=chain.stream,
-            device=chain.device,
-            protocol=posed.protocol.name,
-            boundary=posed.boundary,
-        )
-    )
+    return posed.evaluate(locked(posed, AUTO_CLOCKS))
 
 
 def _busiest(recording: Trace) -> tuple[int, int]:
