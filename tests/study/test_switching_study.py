@@ -263,3 +263,17 @@ def test_a_study_needs_one_iteration_and_the_periodic_boundary(scenes: dict[int,
 def test_numbers_are_finite(study: SwitchingStudy) -> None:
     for row in study.rows:
         assert np.isfinite([row.time_pct, row.energy_pct, row.lower_bound_pct, row.surviving_pct]).all()
+
+
+def test_what_the_replay_flags_is_flagged(tmp_path: Path) -> None:
+    """Savings rest on the energy of the same replay: what is a bound there is one here."""
+    path = tmp_path / "overlap.csv"
+    path.write_text(
+        "name,start_ns,duration_ns,stream,category\na,0,4000000,1,gemm\nb,1000000,2000000,2,copy\n"
+    )
+    scene = build_scene(read_trace(path), gpu="h200")
+    study = switching_study(
+        {1: scene}, budget=Budget(slack_pct=1.0), gpus=[], protocols=["drain"], latencies_ns=(1_000_000,)
+    )
+    assert "overlap_energy_is_a_bound" in study.flags
+    assert len(set(study.flags)) == len(study.flags)
