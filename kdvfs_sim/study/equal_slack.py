@@ -122,7 +122,7 @@ def equal_slack(
     if scene.costs["low"] is scene.costs["high"]:
         flags.append("the cost table comes without ends of what is believable: ranges leave its error out")
     if not scene.chain.additive:
-        flags.append(f"bounds leave out gaps that other clocks may change: {scene.chain.reason}")
+        flags.append(f"times do not simply add, so answers may lie above their bounds: {scene.chain.reason}")
     rows = [comparison.auto()]
     for protocol in switch_protocols:
         progress(f"{protocol.name}: baselines")
