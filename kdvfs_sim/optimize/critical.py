@@ -205,7 +205,7 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
         return frontier
     frontier.ask(paths, *FASTEST)
     cheapest = frontier.ask(paths, 1.0, 0.0)
-    if cheapest is None or not cheapest.time_ns:
+    if cheapest is None or min(cheapest.time_ns, cheapest.energy_j) <= 0:
         return frontier
     slopes = [0.0]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchTable
+from kdvfs_sim.optimize.critical import CriticalPaths, explore_paths
 from kdvfs_sim.optimize.solve import CLOSED, solve
+from kdvfs_sim.optimize.target import Target
 from kdvfs_sim.testing.judge import best_by_trying_all
 from kdvfs_sim.testing.notation import costs, problem, switching, trace
 
@@ -164,3 +167,35 @@ def test_a_multiplier_that_is_out_of_all_proportion() -> None:
             max_time_s=1001001.000003007,
         )
     )
+
+
+def test_a_request_that_comes_in_time_at_slow_clocks_only() -> None:
+    """Under ``periodic`` it is none once the iteration has ended, as it has by then at the fastest clocks."""
+    check(
+        problem(
+            trace((0, 0, 5000), (0, 8000, 5000)),
+            costs(CLOCKS, time=[[1, 1.5, 1.5]], power_w=[[100, 40, 50]], idle_w=[10, 50, 0]),
+            SwitchTable.zero(3),
+            protocol=FOLLOW.with_timing(trigger_ns=5000),
+            minimize="edp",
+        )
+    )
+
+
+def test_a_plan_that_rounding_makes_less_than_nothing_of() -> None:
+    """A kernel of half a nanosecond that draws less than an idle device: multipliers are never negative."""
+    made = problem(
+        trace((0, 0, 1, 0, 0, 0), (1, 1, 1, 0, 0, 1), host=[(0, -500, 40, "launch"), (0, -360, 5, "launch")]),
+        costs(CLOCKS[:2], time=[[1, 1], [1, 0.5]], power_w=[[0, 456], [50, 0]], idle_w=[50, 50]),
+        SwitchTable.uniform(2, host_call_ns=0, switching_ns=10**13),
+        protocol=LOOKAHEAD,
+        boundary="one-shot",
+        start=1,
+        minimize="time",
+        max_energy_j=4.78e-7,
+    )
+    group = np.arange(2)
+    paths = CriticalPaths(made, group, np.ones((2, 2), dtype=np.bool_))
+    target = Target.of(made.objective)
+    least, _ = best_by_trying_all(made)
+    assert explore_paths(paths, target, gap=1e-4).bound(target) <= least
