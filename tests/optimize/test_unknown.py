@@ -7,12 +7,14 @@ import math
 import numpy as np
 import pytest
 
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchTable
+from kdvfs_sim.optimize.baselines import locked
 from kdvfs_sim.optimize.critical import CriticalPaths, explore_paths
 from kdvfs_sim.optimize.solve import CLOSED, solve
 from kdvfs_sim.optimize.target import Target
-from kdvfs_sim.testing.judge import best_by_trying_all
+from kdvfs_sim.testing.judge import best_by_trying_all, replayed
 from kdvfs_sim.testing.notation import costs, problem, switching, trace
 
 CLOCKS = ["auto", "sm=300,mem=auto", "sm=600,mem=auto"]
@@ -199,3 +201,12 @@ def test_a_plan_that_rounding_makes_less_than_nothing_of() -> None:
     target = Target.of(made.objective)
     least, _ = best_by_trying_all(made)
     assert explore_paths(paths, target, gap=1e-4).bound(target) <= least
+
+
+def test_small_sums_of_large_parts() -> None:
+    """A kernel of 0 W beside 120 W when idle: what the parts of the energy are rounded by is more than it is."""
+    made = problem(
+        trace((0, 0, 10**12), (1, 10**12, 1000)),
+        costs(["auto"], time=[[1], [1]], power_w=[[0], [30]], idle_w=[120]),
+    )
+    assert replayed(made, locked(made, AUTO_CLOCKS)).energy_j == pytest.approx(3e-5)
