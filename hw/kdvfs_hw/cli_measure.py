@@ -42,16 +42,18 @@ def observe(
 ) -> int:
     """Measure a workload, its kernels, or any command, at the clocks the driver chooses. Changes nothing.
 
+    A command that ends with another code than 0 is read and recorded; the exit code is then 5.
+
     Example: kdvfs hw observe --out-dir run -- python train.py
     """
     from kdvfs_hw.devices import open_device
     from kdvfs_hw.lock_record import refuse_locked
     from kdvfs_hw.runs.observe import observe as observe_workload
-    from kdvfs_hw.runs.observe import observe_command, summary_lines
+    from kdvfs_hw.runs.observe import observe_command, reading_line, summary_lines
     from kdvfs_hw.runs.record import Record
     from kdvfs_hw.workloads.resolve import workload_from
     from kdvfs_sim.cli.console import others_on_stderr, print_json, say
-    from kdvfs_sim.core.errors import InputError, UsageError
+    from kdvfs_sim.core.errors import PluginError, UsageError
 
     if (workload is None) == (not command):
         raise UsageError("say what to observe: either --workload NAME or -- COMMAND")
@@ -64,9 +66,9 @@ def observe(
         refuse_locked(opened.record_folders, opened.device.uuid)
         if command:
             reading, code = observe_command(opened.device, command, record, say=say)
-            show: Any = [_reading_line(reading)]
+            show: Any = [reading_line(reading)]
             if code:
-                raise InputError(f"{command[0]}: ended with code {code}; {show[0]}")
+                raise PluginError(f"{command[0]}: ended with code {code}; {show[0]}")
         else:
             assert workload is not None
             result = observe_workload(
@@ -101,12 +103,6 @@ def _compared(folder: Path) -> list[str]:
         return list(comparison_lines(compare_record(folder)))
     except InputError as error:
         return [f"no prediction of the step: {error}"]
-
-
-def _reading_line(reading: Any) -> str:
-    energy = reading.energy_j
-    text = f"not known ({reading.seen.energy.reason})" if energy is None else f"{energy:.5g} J"
-    return f"time {reading.time_s:.4g} s, energy {text}" + "".join(f"; {mark}" for mark in reading.seen.marks)
 
 
 def characterize(

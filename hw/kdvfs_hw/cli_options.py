@@ -29,7 +29,9 @@ JsonOption: TypeAlias = Annotated[
 ]
 OutOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--out-dir", metavar="DIR", help="Write record.jsonl, record.md and tables there."),
+    typer.Option(
+        "--out-dir", metavar="DIR", help="Write record.jsonl, record.md and, for kernels, tables there."
+    ),
 ]
 WorkloadOption: TypeAlias = Annotated[
     str | None,

@@ -8,9 +8,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 
@@ -59,6 +60,14 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def say_files(written: Iterable[Path], removed: Iterable[Path] = ()) -> None:
+    """What a run left, and what it took away, in its folder."""
+    for path in written:
+        say(f"written: {path}")
+    for path in removed:
+        say(f"removed: {path} (of an earlier run; this one has none)")
+
+
 @contextmanager
 def working(text: str) -> Iterator[None]:
     """Says ``text`` on stderr if the block takes longer than a second."""
@@ -83,12 +92,15 @@ def say_when_compiling() -> None:
 
 
 def steps(what: str) -> Callable[[str], None]:
-    """Says each step of long work on stderr, from the second second on."""
-    begin = time.monotonic()
+    """Says steps of long work on stderr, at most one a second and none in the first."""
+    begin = last = time.monotonic()
 
     def step(text: str) -> None:
-        elapsed_s = time.monotonic() - begin
-        if elapsed_s > 1.0:
+        nonlocal last
+        now = time.monotonic()
+        elapsed_s = now - begin
+        if now - last > 1.0:
+            last = now
             say(f"{what}: {text} ({elapsed_s:.0f} s so far)")
 
     return step

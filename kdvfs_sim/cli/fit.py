@@ -84,14 +84,17 @@ def command(
         readings = readings.where_rows(pl.col("sm_mhz").is_null() | (pl.col("sm_mhz") >= min_sm_mhz))
     with working(f"fitting {sweep} ..."):
         fit = fit_sweep(readings)
-        page = fit_page(fit, goal, gpu=facts, n_suggestions=suggest)
-    if output is not None and facts is not None:
-        write_gpu(fitted_entry(facts, fit, source=f"kdvfs fit of {sweep.name}"), output)
+        entry = None
+        if output is not None and facts is not None:
+            entry = fitted_entry(facts, fit, source=f"kdvfs fit of {sweep.name}")
+        page = fit_page(fit, goal, gpu=facts, entry=entry, n_suggestions=suggest)
+    if output is not None and entry is not None:
+        write_gpu(entry, output)
     if json:
         print_json(page.to_json())
     else:
         page.show()
-    if page.warning:
-        say(f"warning: {page.warning}")
+    for warning in filter(None, (page.warning, page.priced.warning if page.priced else "")):
+        say(f"warning: {warning}")
     if output is not None:
         say(f"written: {output}")

@@ -15,8 +15,10 @@ from kdvfs_sim.cli.options import (
     NodePowerOption,
     RecordedClocksOption,
     SeedOption,
+    SlackOption,
     TraceArgument,
     boundary_from,
+    budget_from,
     node_power_from,
     number_from,
     out_dir,
@@ -32,9 +34,7 @@ MAX_LANDING_ERROR_MS = 10_000
 def command(
     trace: TraceArgument,
     gpu: GpuOption = None,
-    slack: Annotated[
-        str, typer.Option("--slack", metavar="PCT", help="Time budget: at most this much more than AUTO.")
-    ] = "0.6%",
+    slack: SlackOption = None,
     energy_budget: Annotated[
         str | None,
         typer.Option(
@@ -93,25 +93,23 @@ def command(
 ) -> int:
     """Find the best clock schedule within a budget, under each switch protocol.
 
-    Every table holds the baselines: AUTO, the best single lock, a mix of two locks, the best power limit.
+    Every table holds the baselines: AUTO, the best single lock, a mix of two locks, the best power limit
+    alone and with a lock, one setting for each pass.
 
     Example: kdvfs optimize h200_gpt3xl_layer_train --slack 0.6% --out-dir out
     """
-    from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
+    from kdvfs_sim.cli.console import print_json, say_files, say_when_compiling, steps, working
     from kdvfs_sim.core.switching import PROTOCOLS
     from kdvfs_sim.report.policy_page import policies_json, show_policies
     from kdvfs_sim.report.results import check_targets, write_results
     from kdvfs_sim.study.equal_slack import equal_slack
     from kdvfs_sim.study.margin import with_time_margin
-    from kdvfs_sim.study.plans import Budget, plans_from
+    from kdvfs_sim.study.plans import plans_from
     from kdvfs_sim.study.scene import build_scene
     from kdvfs_sim.study.uncertainty import Luck
     from kdvfs_sim.study.workload import read_workload
 
-    budget = Budget(
-        slack_pct=parse_percent(slack),
-        energy_pct=None if energy_budget is None else parse_percent(energy_budget, "--energy-budget"),
-    )
+    budget = budget_from(slack, energy_budget)
     names = list(PROTOCOLS)
     if protocol != "all":
         names = list(dict.fromkeys(protocol_name(p.strip()) for p in protocol.split(",")))
@@ -120,6 +118,10 @@ def command(
     probability = None if confidence is None else _probability_from(confidence)
     if probability is not None and energy_budget is not None:
         raise UsageError("--confidence is that of a time budget: leave --energy-budget out")
+    if probability is not None and names == ["free"]:
+        raise UsageError(
+            "--confidence: free switching has nothing that scatters; name a charged --protocol too"
+        )
     landing_error_ms = number_from(landing_error_ms, "--landing-error", 0, MAX_LANDING_ERROR_MS, "ms")
     if landing_error_ms and probability is None:
         raise UsageError("--landing-error goes with --confidence, which is missing")
@@ -154,7 +156,7 @@ def command(
     )
     settings = {
         "trace": workload.trace.source,
-        "gpu": scene.gpu.slug,
+        "gpu": scene.gpu.file or scene.gpu.slug,
         "budget": str(budget),
         "slack_pct": budget.slack_pct,
         "boundary": edge,
@@ -165,8 +167,7 @@ def command(
     }
     document = policies_json(table, settings)
     if target is not None:
-        for path in write_results(target, scene, table, document):
-            say(f"written: {path}")
+        say_files(*write_results(target, scene, table, document))
     if json:
         print_json(document)
     else:

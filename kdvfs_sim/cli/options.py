@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from kdvfs_sim.core.clocks import Clocks
 from kdvfs_sim.core.errors import InputError, UsageError
 from kdvfs_sim.core.switching import PROTOCOLS, Boundary
+from kdvfs_sim.core.units import parse_percent
+
+if TYPE_CHECKING:
+    from kdvfs_sim.study.plans import Budget
 
 TraceArgument: TypeAlias = Annotated[
     str, typer.Argument(metavar="TRACE", help="A recording, or the name of a shipped one.")
@@ -48,6 +52,16 @@ SeedOption: TypeAlias = Annotated[
 ]
 
 MAX_NODE_W = 100_000
+SLACK: Final = "0.6%"
+SlackOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--slack",
+        metavar="PCT",
+        help=f"Time budget: at most this much more than AUTO. Default: {SLACK}.",
+        show_default=False,
+    ),
+]
 
 
 def clocks_from(text: str, option: str) -> Clocks:
@@ -84,6 +98,28 @@ def number_from(value: float, option: str, low: float, high: float, unit: str) -
 def node_power_from(node_power_w: float) -> float:
     """Raises UsageError."""
     return number_from(node_power_w, "--node-power", 0, MAX_NODE_W, "W")
+
+
+def percent_from(text: str, option: str, *, share_below: float) -> float:
+    """Per cent; says so of a number without a sign so small that a share may be meant. Raises UsageError."""
+    from kdvfs_sim.cli.console import say
+
+    value = parse_percent(text, option)
+    if 0 < value < share_below and not text.strip().endswith("%"):
+        whole = f"{100 * value:g}"
+        say(f"note: {option} {text} is read as {value:g} %; for {whole} per cent write {whole}%")
+    return value
+
+
+def budget_from(slack: str | None, energy_budget: str | None = None) -> Budget:
+    """The budget of time, or instead of energy. Raises UsageError for both."""
+    from kdvfs_sim.study.plans import Budget
+
+    if energy_budget is None:
+        return Budget(slack_pct=percent_from(SLACK if slack is None else slack, "--slack", share_below=0.1))
+    if slack is not None:
+        raise UsageError("--slack is a budget of time and --energy-budget one of energy: give one of them")
+    return Budget(energy_pct=percent_from(energy_budget, "--energy-budget", share_below=2.0))
 
 
 def recorded_from(text: str | None) -> Clocks | None:

@@ -95,7 +95,9 @@ def command(
             )
     if timeline is not None:
         write_perfetto(result.run.timeline, timeline, title=f"{workload.trace.source}")
-    notes = [] if schedule is None else schedule_notes(read_about(schedule), workload.trace.source, gpu)
+    notes = (
+        [] if schedule is None else schedule_notes(read_about(schedule), workload.trace.source, result.gpu)
+    )
     if json:
         print_json({**replay_json(result), "notes": notes})
     else:

@@ -13,14 +13,15 @@ from kdvfs_sim.cli.options import (
     NodePowerOption,
     RecordedClocksOption,
     SeedOption,
+    SlackOption,
     TraceArgument,
+    budget_from,
     node_power_from,
     out_dir,
     protocol_name,
     recorded_from,
 )
 from kdvfs_sim.core.errors import DeviceError, UsageError
-from kdvfs_sim.core.units import parse_percent
 
 app = typer.Typer(help="Questions that take many solutions.", no_args_is_help=True, rich_markup_mode=None)
 MAX_ITERATIONS = 1000
@@ -44,9 +45,7 @@ def switching(
             "name its GPU, the first is taken to be it; one that is for it (your own entry) gives the costs.",
         ),
     ] = None,
-    slack: Annotated[
-        str, typer.Option("--slack", metavar="PCT", help="Time budget: at most this much more than AUTO.")
-    ] = "0.6%",
+    slack: SlackOption = None,
     protocol: Annotated[
         str, typer.Option("--protocol", metavar="P", help="drain, follow, lookahead, or all.")
     ] = "all",
@@ -70,7 +69,11 @@ def switching(
     ] = 0,
     folder: Annotated[
         Path | None,
-        typer.Option("--out-dir", metavar="DIR", help="Write study.json, study.png and study.html."),
+        typer.Option(
+            "--out-dir",
+            metavar="DIR",
+            help="Write study.json and, with kdvfs-sim[plots], study.png and study.html.",
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -82,19 +85,18 @@ def switching(
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import active_children, get_context
 
-    from kdvfs_sim.cli.console import print_json, say, say_when_compiling, steps, working
+    from kdvfs_sim.cli.console import print_json, say, say_files, say_when_compiling, steps, working
     from kdvfs_sim.core.processes import end_with_parent, let_interrupts_in, usable_cores
     from kdvfs_sim.gpu.catalogue import load_gpu
     from kdvfs_sim.report.switching_page import show_study, study_json
-    from kdvfs_sim.report.switching_plot import require_plots
+    from kdvfs_sim.report.switching_plot import plots_lack
     from kdvfs_sim.report.switching_results import check_targets, write_study
-    from kdvfs_sim.study.plans import Budget
     from kdvfs_sim.study.scene import build_scene, recorded_gpu_name
     from kdvfs_sim.study.switching_study import CHARGED, switching_study
     from kdvfs_sim.study.workload import read_workload
     from kdvfs_sim.trace.repeat import repeated
 
-    budget = Budget(slack_pct=parse_percent(slack))
+    budget = budget_from(slack)
     names = list(CHARGED) if protocol == "all" else [protocol_name(protocol)]
     if names == ["free"]:
         raise UsageError("--protocol free: nothing to study; drain, follow, lookahead or all is right")
@@ -105,8 +107,10 @@ def switching(
     gpus = None if gpu is None else [load_gpu(name.strip()) for name in gpu.split(",")]
     target = None if folder is None else out_dir(folder)
     if target is not None:
-        require_plots()
         check_targets(target)
+        lack = plots_lack()
+        if lack is not None:
+            say(f"note: {lack}; only study.json is written")
     say_when_compiling()
     with working(f"reading {trace} ..."):
         workload = read_workload(trace, recorded_clocks=recorded_from(recorded_clocks))
@@ -151,8 +155,7 @@ def switching(
         if pool is not None:
             pool.shutdown(cancel_futures=True)
     if target is not None:
-        for path in write_study(target, study):
-            say(f"written: {path}")
+        say_files(*write_study(target, study))
     if json:
         print_json(study_json(study))
     else:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Final, cast
 
 import polars as pl
 
@@ -15,6 +18,16 @@ from kdvfs_sim.core.errors import InputError
 UNENDED = (
     "the last line does not end in a line break: if the file was cut there, its last number is not whole"
 )
+# what reading compressed text raises where it is cut off or damaged
+GZIP_ERRORS: Final = (EOFError, zlib.error, gzip.BadGzipFile)
+_GZIP: Final = b"\x1f\x8b"
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The file, decompressed if its first bytes say gzip, whatever its name."""
+    with path.open("rb") as file:
+        is_gzip = file.read(2) == _GZIP
+    return cast(IO[bytes], gzip.open(path)) if is_gzip else path.open("rb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +52,10 @@ def read_csv_table(path: Path) -> tuple[pl.DataFrame, Lines]:
     with more or fewer cells than the header.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig") as file:
+            text = file.read()
+    except GZIP_ERRORS as error:
+        raise InputError(f"{path}: is cut off or damaged ({error})") from None
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -68,3 +68,20 @@ def refuse_foreign(path: Path, is_ours: Callable[[Path], bool], what: str) -> No
         raise InputError(f"{path}: is a folder; name a file for {what}")
     if path.exists() and path.stat().st_size > 0 and not is_ours(path):
         raise InputError(f"{path}: exists and is not {what}; choose another name or remove it first")
+
+
+def remove_stale(paths: Iterable[Path]) -> list[Path]:
+    """Remove what an earlier run left and this one does not write; returns what was there. Raises InputError.
+
+    Beside this run's files they would be taken for part of it. The kinds were checked (``refuse_foreign``).
+    """
+    removed = []
+    for path in paths:
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InputError(f"{path}: cannot be removed ({error.strerror or error})") from None
+        removed.append(path)
+    return removed

@@ -48,7 +48,8 @@ def words(error: BaseException) -> str:
         if not frame.filename.startswith(("<", _OURS)) and "importlib" not in frame.filename
     ]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return " ".join(f"{name}: {error}".split()) + where
+    said = " ".join(str(error).split())
+    return (f"{name}: {said}" if said else name) + where
 
 
 def _module(place: str) -> ModuleType:

@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
@@ -122,7 +123,7 @@ def _read(path: Path) -> GpuFacts:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    return _parse(data, path.stem, str(path))
+    return replace(_parse(data, path.stem, str(path)), file=str(path))
 
 
 def _parse(data: bytes, slug: str, where: str) -> GpuFacts:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kdvfs_sim.core.checks import one_of
@@ -170,7 +171,8 @@ class GpuFacts:
 
     ``device_names``: patterns of the names that recordings use. ``facts``: by dotted path, see
     ``MEANINGS``; ``category.<category>.<field>`` and ``kernel.<name pattern>.<field>`` take the
-    fields of ``KERNEL_FIELDS``. ``unknown``: why a path is missing.
+    fields of ``KERNEL_FIELDS``. ``unknown``: why a path is missing. ``file``: where a user's own entry was
+    read; "" for the catalogue's.
     """
 
     slug: str
@@ -181,6 +183,12 @@ class GpuFacts:
     memory: tuple[MemoryClock, ...]
     facts: Mapping[str, Fact]
     unknown: Mapping[str, str] = field(default_factory=dict)
+    file: str = field(default="", compare=False)
+
+    @property
+    def title(self) -> str:
+        """The name, with the file of a user's own entry: its numbers are not the catalogue's."""
+        return f"{self.name} ({Path(self.file).name})" if self.file else self.name
 
     def __post_init__(self) -> None:
         memory = [clock.mhz for clock in self.memory]

@@ -60,19 +60,21 @@ def locks(problem: Problem) -> list[Judged]:
 def static_lock(problem: Problem, candidates: Sequence[Judged] | None = None) -> Solution:
     """The best single lock within the budget. One-shot, it pays the first change; periodic, none.
 
-    Exact: every lock is judged.
+    Every lock is judged: where the problem leaves nothing but locks (granularity ``static``) that is exact,
+    and elsewhere an answer without a bound.
     """
     found = locks(problem) if candidates is None else candidates
     best = best_of(problem.objective, found)
     if best.metrics is None:
         return replace(best, message="no single lock keeps the budget")
-    return replace(best, status="optimal", lower_bound=problem.objective.value_of(best.metrics))
+    return _exact(problem, best)
 
 
 def static_mix(problem: Problem, candidates: Sequence[Judged] | None = None) -> Solution:
     """Two locks alternated over iterations in any proportion, the budget kept on the mean.
 
-    Exact, too. Under ``one-shot`` there are no iterations to alternate.
+    Exact among mixes, and said to be where ``static_lock`` says it. Under ``one-shot`` there are no
+    iterations to alternate.
     """
     if problem.boundary != "periodic":
         return Solution(status="not applicable", message="one-shot: there are no iterations to alternate")
@@ -80,6 +82,13 @@ def static_mix(problem: Problem, candidates: Sequence[Judged] | None = None) -> 
     best = best_mix(problem.objective, found)
     if best.metrics is None:
         return replace(best, message="no mix of locks keeps the budget")
+    return _exact(problem, best)
+
+
+def _exact(problem: Problem, best: Solution) -> Solution:
+    """With its own value for a bound where nothing but locks is asked for: elsewhere others may be better."""
+    if problem.granularity != "static":
+        return best
     return replace(best, status="optimal", lower_bound=problem.objective.value_of(best.metrics))
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from kdvfs_sim.gpu.facts import GpuFacts
 from kdvfs_sim.gpu.fit.entry import residual_p95
+from kdvfs_sim.gpu.fit.entry_errors import EntryErrors, entry_errors
 from kdvfs_sim.gpu.fit.fit import SweepFit, check_gpu, fit_sweep, planning_clocks
 from kdvfs_sim.gpu.fit.halves import Held, held_out, split_repeats
 from kdvfs_sim.gpu.fit.latency_fit import LatencyFit, n_parameters, why_assumed
@@ -28,7 +29,8 @@ _UNKNOWN: Final = "error unknown, no kernel was read at more clock pairs than th
 @dataclass(frozen=True, kw_only=True)
 class FitPage:
     """``suggestions``: None where none were asked for. ``held``: of ``choices``, empty without repeats.
-    ``residual_p95``: as ``gpu.fit.entry.residual_p95`` says."""
+    ``residual_p95``: as ``gpu.fit.entry.residual_p95`` says. ``priced``: errors of the entry made of the fit,
+    None where none was."""
 
     fit: SweepFit
     goal: Goal
@@ -36,6 +38,7 @@ class FitPage:
     choices: Sequence[Choice] = ()
     held: Sequence[Held] = ()
     suggestions: Sequence[Suggestion] | None = None
+    priced: EntryErrors | None = None
 
     def to_json(self) -> dict[str, Any]:
         fit, power = self.fit, self.fit.power
@@ -51,6 +54,7 @@ class FitPage:
             "warning": self.warning,
             "power": None if power is None else _errors(power.form.name, power.errors),
             "voltage": voltage,
+            "entry": None if self.priced is None else {**asdict(self.priced), "warning": self.priced.warning},
             "kernels": [_kernel(fit, k) for k in range(fit.readings.n_kernels)],
             "slack_pct": self.goal.slack_pct,
             "margin": self.goal.margin,
@@ -89,7 +93,7 @@ class FitPage:
             more = "" if len(finding.kernels) <= 3 else f" and {len(finding.kernels) - 3} more"
             console.print(f"{finding.code}: {finding.text} [{names}{more}]")
         console.print(_kernel_table(fit))
-        for line in _summary(fit, self.residual_p95):
+        for line in (*_summary(fit, self.residual_p95), *_entry_lines(self.priced)):
             console.print(line)
         if self.choices:
             limit = f"at most {self.goal.slack_pct:g} % slower than at the highest clocks"
@@ -103,10 +107,18 @@ class FitPage:
 
 
 def fit_page(
-    fit: SweepFit, goal: Goal, *, gpu: GpuFacts | None = None, n_suggestions: int | None = None
+    fit: SweepFit,
+    goal: Goal,
+    *,
+    gpu: GpuFacts | None = None,
+    entry: GpuFacts | None = None,
+    n_suggestions: int | None = None,
 ) -> FitPage:
     """Choices among the clocks read, where time and power of the highest clocks are known; suggestions
-    among the clocks of ``gpu``, or without it among those of the sweep.
+    among the clocks of ``gpu``, or without it among those of the sweep. ``entry``: what was made of ``fit``
+    and is to be priced.
+
+    Raises InputError where the sweep was measured at clocks that ``gpu`` does not have.
 
     Where clocks were read repeatedly, the choice is made on half of the repeats and held against the rest.
     """
@@ -118,10 +130,10 @@ def fit_page(
         choices = choose(chosen_on.shared, goal)
         if halves is not None:
             held = held_out(choices, halves[1], chosen_on.readings.clocks[chosen_on.readings.baseline])
+    if gpu is not None:
+        check_gpu(gpu, fit.readings)
     suggestions = None
     if n_suggestions is not None:
-        if gpu is not None:
-            check_gpu(gpu, fit.readings)
         model = fit.shared if gpu is None else fit.planned(planning_clocks(gpu))
         suggestions = suggest(model, goal, n=n_suggestions)
     return FitPage(
@@ -131,6 +143,7 @@ def fit_page(
         choices=choices,
         held=held,
         suggestions=suggestions,
+        priced=None if entry is None else entry_errors(entry, fit),
     )
 
 
@@ -230,6 +243,22 @@ def _summary(fit: SweepFit, residual_p95: float | None) -> list[str]:
             )
         elif voltage is not None:
             lines.append(f"voltage: not identifiable, {voltage.reason}")
+    return lines
+
+
+def _entry_lines(priced: EntryErrors | None) -> list[str]:
+    if priced is None:
+        return []
+    known = [
+        f"{name} error {errors} %"
+        for name, errors in (("time", priced.time), ("power", priced.power))
+        if errors.n_readings
+    ]
+    lines = [f"the entry made of it: {', '.join(known)} (median/p95)"] if known else []
+    if priced.held:
+        names = ", ".join(name[:_NAME] for name in priced.held[:3])
+        more = "" if len(priced.held) <= 3 else f" and {len(priced.held) - 3} more"
+        lines.append(f"work_share at its end, 0 or 1, by the entry's idle power and voltage: {names}{more}")
     return lines
 
 

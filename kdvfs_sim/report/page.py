@@ -9,7 +9,8 @@ from rich.console import Console
 # What results are flagged with, for people; JSON has the flags themselves.
 FLAGS_IN_WORDS: Final[dict[str, str]] = {
     "cross_stream_unknown": "several streams and no synchronization records: what waits for what between "
-    "streams is not known, and times at other clocks are estimates",
+    "streams is not known. At slower clocks times are too short, and savings too large, where one "
+    "stream waits for another; PyTorch's profiler records it with enable_cuda_sync_events",
     "incomplete_trace": "kernels are known to be missing from the recording: totals are lower bounds",
     "overlap_energy_is_a_bound": "kernels overlap: they share the power in a way that the recording does not "
     "say, and the energy is a bound, not an estimate",

@@ -54,7 +54,7 @@ def _events(timeline: Timeline) -> Iterator[str]:
             row["start_ns"],
             row["end_ns"],
             kind.name,
-            {"launch": row["launch"], "category": kind.category, "energy_j": row["energy_j"]},
+            {"launch": row["launch"], "category": kind.category, "energy_above_idle_j": row["energy_j"]},
         )
     for row in timeline.switches.iter_rows(named=True):
         end_ns = row["landed_ns"] if row["landed_ns"] is not None else timeline.time_ns

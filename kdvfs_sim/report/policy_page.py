@@ -118,7 +118,9 @@ def notes(table: EqualSlack) -> list[str]:
     """What the rows rest on: flags, assumed numbers, and what the columns mean."""
     lines = [
         "range: the same schedule when assumed numbers take the ends of their ranges. "
-        "at best: no schedule of this policy can be better (a proved bound)."
+        "at best: no schedule of this policy can be better (a proved bound). "
+        "switches: changes an iteration, which is the whole recording. "
+        "feasible: keeps the budget; a gap to the bound is open, or no bound is known."
     ]
     if any(row.dynamic_pct is not None for row in table.rows):
         lines.append(
@@ -138,6 +140,11 @@ def notes(table: EqualSlack) -> list[str]:
         lines.append(
             "budgets are kept at the nominal numbers: at the ends of their ranges a plan takes up to "
             f"{latest.time_pct_range[1]:+.2f} % time ({latest.name}, {latest.protocol}; --json has all)."
+        )
+    if table.confidence is not None and not all(map(table.is_answer, table.rows)):
+        lines.append(
+            f"plans that keep the budget in less than {100 * table.confidence:g} % of replays are shown to "
+            "compare with: they are not the answer, and not written."
         )
     if any(_bound_says_little(row) for row in table.rows):
         lines.append(f"{NO_BOUND}: the bound that is known is far off, and says nothing (--json has it).")

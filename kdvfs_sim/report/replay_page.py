@@ -57,8 +57,9 @@ def schedule_notes(about: dict[str, Any], source: str, gpu: str | None) -> list[
     made_for = about.get("trace")
     if isinstance(made_for, str) and Path(made_for).name != Path(source).name:
         notes.append(f"this schedule was made for {Path(made_for).name}")
-    if gpu is not None and about.get("gpu") not in (None, gpu):
-        notes.append(f"this schedule was made for GPU {about['gpu']}")
+    for_gpu = about.get("gpu")
+    if isinstance(for_gpu, str) and gpu is not None and Path(for_gpu).name.removesuffix(".toml") != gpu:
+        notes.append(f"this schedule was made for GPU {for_gpu}")
     return notes
 
 

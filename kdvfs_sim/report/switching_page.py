@@ -67,9 +67,11 @@ def notes(study: SwitchingStudy) -> list[str]:
     """What the columns mean."""
     lines = [
         "schedulable: share of the time in runs, as free switching would have them, longer than the latency. "
-        "A saving equal to static-mix means that switching does not pay.",
+        "A saving equal to static-mix means that switching does not pay. Above, the call returns at once. A "
+        "slower change may save a trace more: its landing can be nearer to a boundary.",
         f"costs are those of {study.gpu}; of the other GPUs only the switching is taken. "
-        "period: iterations after which a schedule repeats.",
+        "call: how long the caller is blocked. period: iterations, whole recordings, after which a schedule "
+        "repeats.",
     ]
     return [*lines, *(f"note: {in_words(flag)}" for flag in study.flags)]
 
@@ -79,7 +81,7 @@ def sentences(study: SwitchingStudy) -> list[str]:
     of which the same is to be said share a sentence."""
     names: dict[str, list[str]] = {}
     for gpu in study.gpus:
-        names.setdefault(_outcome(study, gpu), []).append(f"{gpu.name} ({_range(gpu)})")
+        names.setdefault(_outcome(study, gpu), []).append(f"{gpu.title} ({_range(gpu)})")
     found = []
     for outcome, alike in names.items():
         listed = alike[0] if len(alike) == 1 else f"{', '.join(alike[:-1])} or {alike[-1]}"
@@ -154,7 +156,7 @@ def _gpus(study: SwitchingStudy) -> Table:
     grid = Table(box=None, pad_edge=False, header_style="bold")
     protocols = _protocols(study)
     grid.add_column("switching as of")
-    for heading in ("latency", *(f"{p} %" for p in protocols), "best period"):
+    for heading in ("call", "latency", *(f"{p} %" for p in protocols), "best period"):
         grid.add_column(heading, justify="right", no_wrap=True)
     for name in dict.fromkeys(row.scenario.name for row in study.rows if row.scenario.name):
         rows = [row for row in study.rows if row.scenario.name == name and row.n_iterations == 1]
@@ -167,6 +169,7 @@ def _gpus(study: SwitchingStudy) -> Table:
             period = periods[0] if len(set(periods)) == 1 else ", ".join(named)
         grid.add_row(
             scenario.name,
+            format_duration(scenario.sm_call_ns),
             format_duration(scenario.switching_ns),
             *(f"{row.energy_pct:+.2f}" for row in rows),
             period,

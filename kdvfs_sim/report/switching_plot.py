@@ -23,20 +23,23 @@ _PNG_TEXT: Final = b"tEXtSoftware\0kdvfs-switching-study"
 _PNG_HEADER: Final = 8 + 12 + 13  # signature, and the chunk IHDR
 
 
-def require_plots() -> None:
-    """Raise UsageError with the line that installs what plots need, if it is missing."""
+def plots_lack() -> str | None:
+    """What plots need and is missing, with the line that installs it; None where nothing is."""
     try:
         import altair
         import vl_convert
     except ImportError as error:
-        raise UsageError(f"plots need {error.name}: {INSTALL}") from None
+        return f"plots need {error.name}: {INSTALL}"
     del altair, vl_convert
+    return None
 
 
 def write_plots(study: SwitchingStudy, png: str | Path, html: str | Path) -> None:
     """One figure twice; the HTML file holds all it needs. Raises UsageError where a package is missing."""
     png, html = Path(png), Path(html)
-    require_plots()
+    lack = plots_lack()
+    if lack is not None:
+        raise UsageError(lack)
     chart = figure(study)
     for path, kind in ((png, "png"), (html, "html")):
         with atomic_write(path) as file:
@@ -97,7 +100,9 @@ def figure(study: SwitchingStudy) -> altair.LayerChart | altair.FacetChart:
     levels = pl.DataFrame(
         [{"what": name, "energy_pct": energy} for name, (_, energy) in study.baselines.items()]
     )
-    latency = alt.X("latency_ms:Q", scale=alt.Scale(type="log"), title="switching latency (ms)")
+    latency = alt.X(
+        "latency_ms:Q", scale=alt.Scale(type="log"), title="switching latency (ms); the call returns at once"
+    )
     energy = alt.Y("energy_pct:Q", title="energy against AUTO (%)", scale=alt.Scale(zero=False))
     layers = [
         alt.Chart(levels).mark_rule(strokeDash=[4, 4]).encode(y=energy, tooltip=["what", "energy_pct"]),
@@ -120,7 +125,7 @@ def figure(study: SwitchingStudy) -> altair.LayerChart | altair.FacetChart:
 def _bands(study: SwitchingStudy, latency: altair.X) -> altair.Chart:
     import altair as alt
 
-    facts = [(gpu.name, gpu.need("switching.sm.switching_ns")) for gpu in study.gpus]
+    facts = [(gpu.title, gpu.need("switching.sm.switching_ns")) for gpu in study.gpus]
     bands = pl.DataFrame(
         [
             {

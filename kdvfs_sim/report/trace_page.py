@@ -42,7 +42,7 @@ def summary_lines(trace: Trace) -> Iterator[str]:
     if trace.cross_stream_unknown:
         yield (
             f"{_count(s.n_streams, 'stream')} and no synchronization records: dependencies between streams "
-            "are unknown"
+            "are unknown (PyTorch's profiler records them with enable_cuda_sync_events)"
         )
     for label, counts in (("repaired", s.repairs), ("left out", s.quarantined)):
         for reason, count in counts.items():

@@ -32,7 +32,9 @@ class PolicyRow:
     The ranges are those of the *same* schedule when the assumed numbers it leans on take the ends
     of their ranges; the schedule itself was chosen at the nominal ones. ``corners`` holds the
     (time, energy) percentages behind them. ``dynamic_pct``: (time, energy) of the same schedule, it and
-    AUTO replayed under the GPU's dynamic governor; None where that is not known.
+    AUTO replayed under the GPU's dynamic governor; None where that is not known. ``kept``: share of the
+    replays with scattered switching times that keep the budget, 1 without a change of clocks; None where
+    none were asked for.
     """
 
     name: str
@@ -48,6 +50,7 @@ class PolicyRow:
     energy_pct_range: tuple[float, float] | None = None
     dynamic_pct: tuple[float, float] | None = None
     n_switches: float | None = None
+    kept: float | None = None
     lower_bound_pct: float | None = None
     gap_pct: float | None = None
     assumed: tuple[str, ...] = ()
@@ -68,7 +71,8 @@ class EqualSlack:
     """The table, and the AUTO run that its percentages refer to.
 
     ``costs_given``: costs came as a table, without ends of what is believable; ranges then show what
-    assumed switching costs move, and nothing else.
+    assumed switching costs move, and nothing else. ``confidence``: the probability asked for with which an
+    answer keeps the time budget.
     """
 
     baseline: Metrics
@@ -76,6 +80,11 @@ class EqualSlack:
     rows: tuple[PolicyRow, ...]
     flags: tuple[str, ...] = ()
     costs_given: bool = False
+    confidence: float | None = None
+
+    def is_answer(self, row: PolicyRow) -> bool:
+        """May this row be named or written as the answer? Not if it is less sure than was asked for."""
+        return self.confidence is None or row.kept is None or row.kept >= self.confidence
 
 
 def equal_slack(
@@ -100,7 +109,7 @@ def equal_slack(
     switch_protocols = [scene.protocol(name) for name in names]
     plans = tuple(plans)
     comparison = _Comparison(scene, budget, seed, None if confidence is None else luck or Luck(), progress)
-    flags = list(scene.flags)
+    flags = list(dict.fromkeys((*scene.flags, *scene.auto_metrics.flags)))
     busy = float(scene.chain.duration_ns.sum()) * 1e-9 / comparison.auto_at["nominal"].time_s
     if busy < MOSTLY_BUSY:
         flags.append(
@@ -130,6 +139,7 @@ def equal_slack(
         rows=tuple(rows),
         flags=tuple(flags),
         costs_given=scene.costs["low"] is scene.costs["high"],
+        confidence=confidence,
     )
 
 
@@ -290,8 +300,13 @@ class _Comparison:
         tables: Mapping[Level, CostTable] | None = None,
     ) -> PolicyRow:
         objective = self.budget.objective(plan.minimize, self.auto_at["nominal"])
-        if self.luck is not None and tables is None and protocol.charged:
-            solution = replace(solution, message=self._with_luck(solution, protocol, objective))
+        kept = None
+        if self.luck is not None and tables is None and protocol.charged and solution.metrics is not None:
+            kept = 1.0
+            if solution.metrics.n_switches:
+                luck = scattered(self.scene, solution, protocol, luck=self.luck, seed=self.seed + 2)
+                kept, said = luck.kept(objective), luck.in_words(objective, self.auto_at["nominal"])
+                solution = replace(solution, message="; ".join(filter(None, (said, solution.message))))
         common: dict[str, Any] = {
             "name": name,
             "granularity": plan.granularity,
@@ -300,6 +315,7 @@ class _Comparison:
             "protocol": protocol.name,
             "status": solution.status,
             "reason": solution.message,
+            "kept": kept,
             "solution": solution,
         }
         if solution.schedule is None:
@@ -339,19 +355,6 @@ class _Comparison:
     ) -> Metrics:
         costs = None if tables is None else tables["nominal"]
         return self._evaluated(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
-
-    def _with_luck(self, solution: Solution, protocol: SwitchProtocol, objective: Objective) -> str:
-        """The message, and what fresh replays of a plan that switches give."""
-        if self.luck is None or solution.metrics is None or not solution.metrics.n_switches:
-            return solution.message
-        scatter = scattered(self.scene, solution, protocol, luck=self.luck, seed=self.seed + 2)
-        base = self.auto_at["nominal"]
-        assert base.energy_j is not None
-        return (
-            f"keeps the budget in {scatter.kept(objective):.1%} of {len(scatter.time_s)} replays, on average "
-            f"{100 * (scatter.time_s.mean() / base.time_s - 1):+.2f} % time and "
-            f"{100 * (scatter.energy_j.mean() / base.energy_j - 1):+.2f} % energy; {solution.message}"
-        )
 
     def _under_dynamic(self, solution: Solution, protocol: SwitchProtocol) -> tuple[float, float] | None:
         """Time and energy when the governor lags as measured, in per cent of AUTO's under the same."""

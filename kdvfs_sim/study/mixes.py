@@ -32,10 +32,11 @@ def without_noise(problem: Problem, solution: Solution) -> Solution:
     if value > min(problem.objective.value_of(mixed) * (1 + GAP), baseline):
         return solution
     what = str(major.requests[0].clocks) if len(major) == 1 else f"{len(major)} requests"
+    part = f"{minor:.2%}" if minor >= 5e-5 else "under 0.01%"
     return replace(
         solution,
         status="feasible" if problem.chain.additive else "not exact",
-        message=f"{what}; a mix with another for {minor:.2%} of the iterations gains less than {GAP:.2%}",
+        message=f"{what}; a mix with another for {part} of the iterations gains less than {GAP:.2%}",
         schedule=major,
         alternate=None,
         share=1.0,

@@ -246,7 +246,7 @@ def build_scene(
             node_power_w=node_power_w,
         )
         if model.is_transfer:
-            flags.append(f"transfer from {recorded_on.name} to {facts.name}")
+            flags.append(f"transfer from {recorded_on.title} to {facts.title}")
             program = _scaled(program, model.transfer("nominal", None).duration_scale)
         power_table = model
         levels = {level: power_table(level, None) for level in LEVELS}

@@ -14,14 +14,16 @@ SHOWN_PCT = 5e-3  # points; what a table shows
 
 def closing_sentence(table: EqualSlack) -> str:
     """The saving over the best of static, static-mix and power limit, whether that exceeds what the assumed
-    numbers alone move, and what remains of it under the GPU's lagging governor, where that is known."""
+    numbers alone move, and what remains of it under the GPU's lagging governor, where that is known. With a
+    confidence, only of what keeps the budget so surely."""
     asked = any(not row.is_baseline and row.name != "auto" for row in table.rows)
-    policies = [row for row in table.rows if not row.is_baseline or (asked and row.name == "pass")]
+    answers = [row for row in table.rows if table.is_answer(row)]
+    policies = [row for row in answers if not row.is_baseline or (asked and row.name == "pass")]
     free = _best(row for row in policies if row.protocol == "free")
     charged = _best(row for row in policies if row.protocol not in ("free", "any"))
     parts = [_compare(row, table) for row in (free, charged) if row is not None]
     if not parts:
-        baseline = _best(row for row in table.rows if row.is_baseline)
+        baseline = _best(row for row in answers if row.is_baseline)
         if baseline is not None and all(row.is_baseline or row.name == "auto" for row in table.rows):
             assert baseline.energy_pct is not None
             parts = [
@@ -30,7 +32,8 @@ def closing_sentence(table: EqualSlack) -> str:
             ]
         else:
             fastest = _fastest(table)
-            parts = ["No policy keeps the budget."] if fastest is None else [fastest]
+            sure = "" if table.confidence is None else f" in {100 * table.confidence:g} % of replays"
+            parts = [f"No policy keeps the budget{sure}."] if fastest is None else [fastest]
     return " ".join([*parts, NOT_VALIDATED])
 
 
@@ -58,12 +61,19 @@ def _fastest(table: EqualSlack) -> str | None:
 def _compare(row: PolicyRow, table: EqualSlack) -> str:
     assert row.energy_pct is not None
     title = "With free switching" if row.protocol == "free" else f"Switching included ({row.protocol})"
-    baseline = _best(r for r in table.rows if r.name in WITHOUT_SWITCHING and r.protocol == row.protocol)
+    kept = ""
+    if table.confidence is not None and row.kept is not None:
+        kept = f", the budget kept in {row.kept:.1%} of replays"
+    baseline = _best(
+        other
+        for other in table.rows
+        if other.name in WITHOUT_SWITCHING and other.protocol == row.protocol and table.is_answer(other)
+    )
     if baseline is None or baseline.energy_pct is None:
-        return f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy."
+        return f"{title}{kept}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy."
     over = baseline.energy_pct - row.energy_pct
     if over <= NOTHING_PCT:
-        title = "With free switching" if row.protocol == "free" else "Switching included"
+        title = "With free switching" if row.protocol == "free" else f"Switching included{kept}"
         bound_pct = _bound(table, row.protocol)
         open_pct = 0.0 if bound_pct is None else baseline.energy_pct - bound_pct
         found = "was found that saves" if open_pct > SHOWN_PCT else "saves"
@@ -82,9 +92,10 @@ def _compare(row: PolicyRow, table: EqualSlack) -> str:
             "numbers move this difference."
         )
     return (
-        f"{title}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy at {row.time_pct:+.2f} % "
-        f"time, {over:.2f} points over the best of static, static-mix and power limit ({baseline.name}, "
-        f"{-baseline.energy_pct:.2f} %): {verdict}{_lagging(row, _best_lagging(table, row.protocol))}"
+        f"{title}{kept}, {row.name} clocks save {-row.energy_pct:.2f} % of AUTO's energy at "
+        f"{row.time_pct:+.2f} % time, {over:.2f} points over the best of static, static-mix and power limit "
+        f"({baseline.name}, {-baseline.energy_pct:.2f} %): {verdict}"
+        f"{_lagging(row, _best_lagging(table, row.protocol))}"
     )
 
 

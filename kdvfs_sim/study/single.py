@@ -20,8 +20,8 @@ from kdvfs_sim.study.workload import Workload
 class SingleReplay:
     """``setting``: on which GPU, at which clocks or under which protocol, by which governor.
 
-    ``baseline`` is the same trace at (AUTO, AUTO) under the same governor; None, with ``reason``, where
-    there is no model.
+    ``gpu``: its entry's short name. ``baseline`` is the same trace at (AUTO, AUTO) under the same governor;
+    None, with ``reason``, where there is no model.
     """
 
     run: ReplayResult
@@ -30,6 +30,7 @@ class SingleReplay:
     reason: str = ""
     assumed: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    gpu: str | None = None
 
     @property
     def time_pct(self) -> float | None:
@@ -98,7 +99,7 @@ def replay_on_gpu(
     what = (
         f"clocks {clocks or AUTO_CLOCKS}"
         if schedule is None
-        else f"a schedule of {len(schedule)} requests under {protocol}, {boundary}"
+        else f"a schedule of {len(schedule)} request{'s' * (len(schedule) != 1)} under {protocol}, {boundary}"
     )
     run = scene.replay(plan, protocol, governor=governor)
     return _compared(scene, run, what, governor)
@@ -110,8 +111,9 @@ def _compared(
     costs = scene.costs["nominal"]
     return SingleReplay(
         run=run,
-        setting=f"{scene.gpu.name}, {what}, {'steady' if governor is None else 'dynamic'} governor",
+        setting=f"{scene.gpu.title}, {what}, {'steady' if governor is None else 'dynamic'} governor",
         baseline=scene.replay(scene.static(AUTO_CLOCKS, "free"), "free", governor=governor).metrics,
         assumed=costs.assumed,
         flags=scene.flags,
+        gpu=scene.gpu.slug,
     )

@@ -48,6 +48,13 @@ class Scenario:
     level: Level = "nominal"
 
     @property
+    def sm_call_ns(self) -> int:
+        """How long one call that changes the SM clock blocks its caller."""
+        if self.host_call_ns is not None or self.gpu is None:
+            return self.host_call_ns or 0
+        return round(self.gpu.need("switching.sm.host_call_ns").at(self.level))
+
+    @property
     def is_nominal(self) -> bool:
         """Is this a GPU's nominal switching, call included?"""
         return self.gpu is not None and self.level == "nominal" and self.host_call_ns is None
@@ -95,7 +102,7 @@ def of_gpu(gpu: GpuFacts) -> tuple[Scenario, ...]:
     call, latency = (gpu.need(f"switching.sm.{name}") for name in ("host_call_ns", "switching_ns"))
     found = [
         Scenario(
-            name=f"{gpu.name}, {level}",
+            name=f"{gpu.title}, {level}",
             switching_ns=round(latency.at(level)),
             host_call_ns=None,
             gpu=gpu,
@@ -106,7 +113,7 @@ def of_gpu(gpu: GpuFacts) -> tuple[Scenario, ...]:
     if call.at("low") == 0:
         found.append(
             Scenario(
-                name=f"{gpu.name}, nominal, host call 0",
+                name=f"{gpu.title}, nominal, host call 0",
                 switching_ns=round(latency.value),
                 host_call_ns=0,
                 gpu=gpu,
@@ -275,14 +282,14 @@ def switching_study(
             ]
     return SwitchingStudy(
         workload=Path(scenes[1].trace.source).name,
-        gpu=scenes[1].gpu.name,
+        gpu=scenes[1].gpu.title,
         budget=budget,
         baseline=base,
         baselines=baselines,
         schedulable=schedulable_share(scenes[1], ideal, latencies_ns),
         rows=tuple(run_cases(benches, cases, executor, n_workers, progress)),
         gpus=tuple(gpus),
-        flags=scenes[1].flags,
+        flags=tuple(dict.fromkeys((*scenes[1].flags, *base.flags))),
     )
 
 

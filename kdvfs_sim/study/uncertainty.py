@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.errors import NotApplicableError
-from kdvfs_sim.core.problem import Objective, Solution
+from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.switching import LATENCY_SPREAD
@@ -56,6 +56,15 @@ class Scatter:
         """Share of the replays within the budget."""
         within = [objective.allows(t, e) for t, e in zip(self.time_s, self.energy_j, strict=True)]
         return float(np.mean(within))
+
+    def in_words(self, objective: Objective, auto: Metrics) -> str:
+        """How often the budget is kept, and the mean against AUTO."""
+        assert auto.energy_j is not None
+        return (
+            f"keeps the budget in {self.kept(objective):.1%} of {len(self.time_s)} replays, on average "
+            f"{100 * (self.time_s.mean() / auto.time_s - 1):+.2f} % time and "
+            f"{100 * (self.energy_j.mean() / auto.energy_j - 1):+.2f} % energy"
+        )
 
     def mean(self, objective: Objective) -> float:
         """Mean of the number to minimize."""

@@ -4,18 +4,21 @@ Columns, in any order, the first three required: ``name, start_ns, duration_ns, 
 grid, block, pass, category, flops, bytes``. Times are whole nanoseconds on one clock, whose zero is free. An
 empty cell, like a missing column, means the default: stream 0, device 0, op_class ``kernel``, the category
 that the name suggests, and not known for the rest. ``grid`` and ``block`` are written ``16x8x1``.
+The file may be compressed by gzip.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from kdvfs_sim.core.csv_table import GZIP_ERRORS, open_bytes
 from kdvfs_sim.core.errors import TraceFormatError
 from kdvfs_sim.core.kinds import CATEGORIES, KernelKind, OpClass
 from kdvfs_sim.core.units import plain
@@ -34,8 +37,11 @@ class CsvReader:
     format_name = "csv"
 
     def can_read(self, path: Path, /) -> bool:
-        with path.open("rb") as file:
-            header = file.readline(4096).decode("utf-8-sig", "replace")
+        try:
+            with open_bytes(path) as file:
+                header = file.readline(4096).decode("utf-8-sig", "replace")
+        except GZIP_ERRORS:
+            return False
         columns = [cell.strip(' "') for cell in header.rstrip("\r\n").split(",")]
         return all(column in columns for column in REQUIRED)
 
@@ -44,14 +50,15 @@ class CsvReader:
         ops: dict[str, list[Any]] = {
             name: [] for name in ("kind", "device", "stream", "start_ns", "duration_ns", "pass")
         }
-        for row in _rows(path):
+        lines = _Lines()
+        for row in _rows(path, lines):
             start_ns, duration_ns = row.get("start_ns"), row.get("duration_ns")
             ops["kind"].append(kinds.setdefault(_kind(row), len(kinds)))
             ops["start_ns"].append(start_ns)
             ops["duration_ns"].append(duration_ns)
             for column, default in (("device", 0), ("stream", 0), ("pass", -1)):
                 ops[column].append(row.get(column, default))
-        repairs = {} if _ends_in_a_line_break(path) else {_UNENDED: 1}
+        repairs = {} if lines.last.endswith(("\n", "\r")) else {_UNENDED: 1}
         lanes = set(zip(ops["device"], ops["stream"], strict=True))
         return assemble(
             source=str(path),
@@ -63,10 +70,15 @@ class CsvReader:
         )
 
 
-def _ends_in_a_line_break(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() in (b"\n", b"\r")
+@dataclass(slots=True)
+class _Lines:
+    """Passes lines on and keeps the last one."""
+
+    last: str = ""
+
+    def of(self, file: Iterable[str]) -> Iterator[str]:
+        for self.last in file:
+            yield self.last
 
 
 def _kind(row: Mapping[str, Any]) -> KernelKind:
@@ -83,10 +95,10 @@ def _kind(row: Mapping[str, Any]) -> KernelKind:
     )
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, lines: _Lines) -> Iterator[dict[str, Any]]:
     """Rows as checked values; empty cells are left out. Raises TraceFormatError naming line and column."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+    with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(lines.of(file), strict=True)
         try:
             header = [cell.strip() for cell in next(reader, [])]
             unknown = [column for column in header if column not in _CELLS]
@@ -102,6 +114,11 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
                 yield _checked(where, dict(zip(header, map(str.strip, cells), strict=True)))
         except (csv.Error, UnicodeDecodeError) as error:
             raise TraceFormatError(f"{path}: line {reader.line_num}", f"is not CSV text ({error})") from None
+        except GZIP_ERRORS as error:
+            where = f"{path}: line {reader.line_num}"
+            raise TraceFormatError(
+                where, f"the compressed data is cut off or damaged there ({error})"
+            ) from None
 
 
 def _checked(where: str, row: Mapping[str, str]) -> dict[str, Any]:

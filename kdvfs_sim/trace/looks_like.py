@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,8 @@ from kdvfs_sim.trace.chrome import SYNTAX_ERRORS, read_text
 _TAR_MAGIC: Final = slice(257, 262)
 _MOST_BYTES: Final = 1 << 26  # what is worth reading only to word a message
 _MOST_HEADER: Final = 60
+_MOST_LINE: Final = 1 << 16
+_SEPARATORS: Final = {",": "commas", ";": "';'", "\t": "tabs"}
 _BEGINS: Final = (
     (b"SQLite format 3\0", "an SQLite database, such as an Nsight Systems export"),
     (b"PK", "a zip archive; unpack it and name one recording in it"),
@@ -52,15 +56,22 @@ def looks_like(path: Path) -> str:
         return next(
             (name for key, name in _JSON_HOLDS if key in stripped), "a JSON object without trace events"
         )
-    line = stripped.split(b"\n", 1)[0]
-    if b"," in line:
-        return f"a CSV with other columns: {_columns(line)}; needed: name, start_ns, duration_ns"
-    return "text that is neither JSON nor CSV" if stripped else "nothing but white space"
+    if not stripped:
+        return "nothing but white space"
+    lines = [line[:_MOST_LINE] for line in stripped.decode(errors="replace").splitlines()[:2]]
+    for separator, name in _SEPARATORS.items():
+        header, *rows = (next(csv.reader([line], delimiter=separator)) for line in lines)
+        # prose and programs have commas too, but not as many in one line as in the next
+        if len(header) > 1 and all(len(row) == len(header) for row in rows):
+            if separator != ",":
+                return f"a CSV with {name} between the cells; write it with commas"
+            return f"a CSV with other columns: {_columns(header)}; needed: name, start_ns, duration_ns"
+    return "text that is neither JSON nor CSV"
 
 
-def _columns(header: bytes) -> str:
+def _columns(header: Sequence[str]) -> str:
     """The first columns of a CSV, none of them cut, as many as a message has room for."""
-    names = [" ".join(name.split()) for name in header.decode(errors="replace").split(",")]
+    names = [" ".join(name.split()) for name in header]
     n = 1
     while n < len(names) and len(",".join(names[: n + 1])) <= _MOST_HEADER:
         n += 1

@@ -26,7 +26,7 @@ PLAIN = {
     "residual_p95", "gain", "burst", "burst_gain", "most", "least",
     "auto_power_slope", "auto_clock_slope", "inner_per_tile",
     "n", "repeats", "mean", "capped", "slack", "tolerance", "predicted", "default",
-    "architecture", "cuda_ordinal",
+    "architecture", "confidence", "cuda_ordinal",
 }  # fmt: skip
 
 WITH_TORCH = {"kdvfs_hw.workloads.torch_graph", "kdvfs_hw.workloads.gpt3xl"}

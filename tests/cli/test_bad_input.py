@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -231,15 +230,6 @@ def test_a_study_does_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: P
     outcome = kdvfs("study", "switching", LAYER, "--out-dir", tmp_path)
     assert_refused(outcome, 3, "study.json", "exists")
     assert files_in(tmp_path) == ["study.json"]
-
-
-def test_plots_that_are_not_installed_are_named_before_any_work(
-    kdvfs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    outcome = kdvfs(*arguments("study", LAYER, tmp_path))
-    assert_refused(outcome, 2, "altair", "pip install 'kdvfs-sim[plots]'")
-    assert files_in(tmp_path) == []
 
 
 def test_results_do_not_replace_a_file_of_another_kind(kdvfs: Run, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ TRACE = "name,start_ns,duration_ns,stream,category\n" + "".join(
     f"k{i % 2},{i * 40_000_000},40000000,7,{('gemm', 'copy')[i % 2]}\n" for i in range(4)
 )
 SWEEP = "kernel,sm_mhz,mem_mhz,time_s,power_w\n" + "".join(
-    f"g,{mhz},1593,{1.0 + 300 / mhz},{100 + mhz * 0.2}\n" for mhz in range(510, 2000, 150)
+    f"g,{mhz},1593,{1.0 + 300 / mhz},{100 + mhz * 0.2}\n" for mhz in range(510, 1411, 90)
 )
 KINDS = (
     "trace.parquet",

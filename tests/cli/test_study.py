@@ -44,6 +44,23 @@ def test_a_study_prints_json_and_leaves_its_files(kdvfs: Callable[..., Outcome],
     assert document["sentences"][-1] == "Not validated on hardware."
 
 
+def test_a_study_without_what_plots_need_leaves_its_numbers(
+    kdvfs: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no plot of an earlier study beside them."""
+    command = (
+        "study", "switching", stretches(tmp_path / "t.csv"), "--gpu", "h200", "--protocol", "lookahead",
+        "--iterations", "1", "--workers", "1", "--out-dir", tmp_path / "out",
+    )  # fmt: skip
+    assert kdvfs(*command).code == 0
+    monkeypatch.setitem(sys.modules, "altair", None)
+    outcome = kdvfs(*command)
+    assert outcome.code == 0, outcome.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["study.json"]
+    assert "plots need altair: pip install 'kdvfs-sim[plots]'" in outcome.stderr
+    assert f"removed: {tmp_path / 'out' / 'study.png'}" in outcome.stderr
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_a_study_that_is_killed(tmp_path: Path, how: signal.Signals) -> None:
     """Whatever ends the parent: its pipe, which the workers hold too, closes soon after."""

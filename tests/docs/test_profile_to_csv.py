@@ -66,6 +66,55 @@ def test_a_trace_of_nvprof(tmp_path: Path) -> None:
     assert [kind.op_class for kind in trace.kinds] == ["memcpy", "kernel"]
 
 
+NSYS_STATS = (
+    "Start ({unit}),Duration ({unit}),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),"
+    "Bytes (MB),Throughput (MBps),SrcMemKd,DstMemKd,Device,Ctx,Strm,Name\n"
+    "{0},{1},131,,,,,,,,,,0.004,2.1,Pageable,Device,NVIDIA A100-SXM4-40GB (1),1,7,[CUDA memcpy HtoD]\n"
+    '{2},{3},137,4,2,1,128,1,1,32,0.000,0.000,,,,,NVIDIA A100-SXM4-40GB (1),1,13,"gemm<float, 2>(float *)"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "times"), [("ns", (1500000, 2125, 2000001, 10500)), ("us", (1500, 2.125, 2000.001, 10.5))]
+)
+@pytest.mark.parametrize(
+    "preamble", ["", "Generating SQLite file step.sqlite\n\nProcessing [step.sqlite] with [x]...\n"]
+)
+def test_a_table_of_nsys_stats(unit: str, times: tuple[float, ...], preamble: str, tmp_path: Path) -> None:
+    path = tmp_path / "nsight.csv"
+    path.write_text(preamble + NSYS_STATS.format(*times, unit=unit))
+    with pytest.raises(InputError, match=r"docs/how-to/another-format.md"):
+        read_trace(path)
+    trace = converted(path, tmp_path)
+    assert trace.ops.select("start_ns", "duration_ns", "stream", "device").rows() == [
+        (0, 2_125, 7, 1),
+        (500_001, 10_500, 13, 1),
+    ]
+    kernel = trace.kinds[1]
+    assert (kernel.name, kernel.grid, kernel.block) == ("gemm<float, 2>(float *)", (4, 2, 1), (128, 1, 1))
+    assert trace.kinds[0].op_class == "memcpy"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "==1== NVPROF is profiling process 1\n",
+        "Time(%),Total Time (ns),Instances,Name\n50,1,1,a\n",
+        "Kind,Direction,Source_Agent_Id,Start_Timestamp,End_Timestamp\nMEMORY_COPY,H2D,0,1,2\n",
+    ],
+)
+def test_an_unknown_table_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text(text)
+    with pytest.raises(
+        SystemExit, match=r"other.csv: begins with .*nsys stats --report cuda_gpu_trace"
+    ) as end:
+        converted(path, tmp_path)
+    assert "\n" not in str(end.value)
+    assert not (tmp_path / "trace.csv").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "kernels", "others"),
     [

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from kdvfs_sim.cli import main
+from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.gpu.catalogue import load_gpu, write_gpu
 from kdvfs_sim.gpu.facts import Fact
+from kdvfs_sim.gpu.model import analytic_model
+from kdvfs_sim.trace.categories import category_of
 
 from .synthetic import sweep
 from .test_entry import MEM_MHZ, swept
@@ -184,3 +190,111 @@ def test_the_margin_printed_is_the_one_that_optimize_adds(
     assert f"margin p95 {100 * late:.1f} %" in capsys.readouterr().out
     assert run("fit", sweep_file, "--gpu", base, "--json") == 0
     assert json.loads(capsys.readouterr().out)["residual_p95"] == pytest.approx(late)
+
+
+def of_another_board(path: Path) -> Path:
+    """Power whose part beyond 60 W follows the work rate alone: the A100's entry has more idle power."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for name, share, watts in (("gemm_qkv", 0.95, 330.0), ("softmax", 0.3, 220.0), ("gelu", 0.2, 230.0)):
+        for mhz in (705, 855, 1005, 1155, 1305, 1410):
+            slower = ((share * 1410 / mhz) ** 4 + (1 - share) ** 4) ** 0.25 / (
+                share**4 + (1 - share) ** 4
+            ) ** 0.25
+            voltage = (1 + 0.12 * max(mhz - 1100, 0) / 310) / 1.12
+            power_w = (60 + (watts - 60) * voltage**2 / slower) * np.exp(0.002 * rng.normal())
+            rows.append((name, mhz, MEM_MHZ, 4e-4 * slower, power_w))
+    columns = ["kernel", "sm_mhz", "mem_mhz", "time_s", "power_w"]
+    pl.DataFrame(rows, schema=columns, orient="row").write_csv(path)
+    return path
+
+
+def test_what_the_entry_says_of_the_sweep_stands_beside_the_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_file, entry = of_another_board(tmp_path / "s.csv"), tmp_path / "mine.toml"
+    assert run("fit", sweep_file, "--gpu", "a100", "-o", entry, "--json") == 0
+    output = capsys.readouterr()
+    document = json.loads(output.out)
+    # priced here as a cost table prices: by the entry alone
+    rows, gpu = pl.read_csv(sweep_file), load_gpu(entry)
+    errors = []
+    for (name,), read in rows.group_by("kernel", maintain_order=True):
+        kind = KernelKind(name=str(name), category=category_of(str(name)))
+        model = analytic_model(gpu, [kind], [4e5], recorded=Clocks(1410, MEM_MHZ))
+        for mhz, power_w in read.select("sm_mhz", "power_w").rows():
+            errors.append(100 * abs(power_w / model.busy_power_w(kind, Clocks(mhz, MEM_MHZ)) - 1))
+    priced = document["entry"]
+    assert priced["power"]["median_pct"] == pytest.approx(np.median(errors), rel=1e-6)
+    assert priced["power"]["p95_pct"] == pytest.approx(np.quantile(errors, 0.95), rel=1e-6)
+    assert priced["power"]["p95_pct"] > 2 * document["power"]["p95_pct"]
+    assert priced["time"]["p95_pct"] < 0.5
+    assert "gemm_qkv" in priced["held"]
+    assert f"warning: {priced['warning']}" in output.err
+    assert run("fit", sweep_file, "--gpu", "a100", "-o", entry) == 0
+    page = capsys.readouterr().out
+    said = f"power error {priced['power']['median_pct']:.2f}/{priced['power']['p95_pct']:.1f} %"
+    assert f"the entry made of it: time error 0.00/0.0 %, {said} (median/p95)" in page
+    assert "work_share at its end, 0 or 1, by the entry's idle power and voltage: gemm_qkv" in page
+
+
+def test_an_entry_that_fits_its_board_is_not_warned_of(
+    a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("fit", a100, "--gpu", "a100", "-o", tmp_path / "mine.toml", "--json") == 0
+    output = capsys.readouterr()
+    assert "warning" not in output.err
+    assert json.loads(output.out)["entry"]["power"]["p95_pct"] < 1
+    assert run("fit", a100, "--gpu", "a100", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["entry"] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "factor", "problem"),
+    [
+        ("power_w", 1000.0, "no entry is made of it: unit-mix-up: the median power is"),
+        ("power_w", 1 / 1000, "no entry is made of it: unit-mix-up: the median power is"),
+        (
+            "power_w",
+            4.0,
+            "NVIDIA A100 SXM4 80 GB takes at most 500 W: another GPU, or power_w in another unit",
+        ),
+        ("sm_mhz", 2.0, "measured at SM clock 2010 MHz; NVIDIA A100 SXM4 80 GB lists 210 to 1410"),
+    ],
+)
+def test_no_entry_is_made_of_what_the_gpu_cannot_do(
+    column: str, factor: float, problem: str, a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = pl.read_csv(a100)
+    wrong, entry = tmp_path / "wrong.csv", tmp_path / "mine.toml"
+    rows.filter(pl.col("sm_mhz") >= 1005).with_columns(
+        (pl.col(column) * factor).cast(rows.schema[column])
+    ).write_csv(wrong)
+    assert run("fit", wrong, "--gpu", "a100", "-o", entry) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert problem in line
+    assert not entry.exists()
+
+
+def test_clocks_that_the_gpu_lacks_are_refused_without_an_entry_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "s.csv"
+    swept(at=(705, 1005, 1410)).rows.with_columns(sm_mhz=pl.col("sm_mhz") + 600).write_csv(path)
+    assert run("fit", path, "--gpu", "a100") == 3
+    assert "measured at SM clock 1605 MHz" in capsys.readouterr().err
+
+
+def test_a_compressed_sweep_is_fitted_as_the_plain_one(
+    a100: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = tmp_path / "a100.csv.gz"
+    packed.write_bytes(gzip.compress(a100.read_bytes()))
+    pages = []
+    for path in (a100, packed):
+        assert run("fit", path, "--json") == 0
+        pages.append({**json.loads(capsys.readouterr().out), "sweep": ""})
+    assert pages[0] == pages[1]
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert run("fit", packed) == 3
+    assert "a100.csv.gz: is cut off or damaged" in capsys.readouterr().err

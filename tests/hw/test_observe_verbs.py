@@ -54,6 +54,9 @@ def test_any_command_is_watched_and_no_setter_is_in_reach(tmp_path: Path) -> Non
     lines = read_record(tmp_path / "run")
     (reading,) = [line for line in lines if line["kind"] == "command"]
     assert reading["exit_code"] == 0
+    page = (tmp_path / "run" / "record.md").read_text().splitlines()
+    assert page[0].startswith(f"# {sys.executable} -c ")
+    assert page[-1] == output.splitlines()[-1]
     assert 0.9 <= reading["time_s"] < 3
     assert "kdvfs_hw.measure.observer" in modules
     assert not {"kdvfs_hw.nvml_control", "kdvfs_hw.guardian", "kdvfs_hw.guardian_process"} & set(modules)
@@ -65,13 +68,21 @@ def test_any_command_is_watched_and_no_setter_is_in_reach(tmp_path: Path) -> Non
     gpu.close()
 
 
+def test_a_command_that_fails_is_recorded_all_the_same(tmp_path: Path) -> None:
+    command = ("--", sys.executable, "-c", "raise SystemExit(7)")
+    code, _, _ = observed("observe", "--device", "emulated:h200", "--out-dir", "run", *command, cwd=tmp_path)
+    assert code == 5
+    assert [line["exit_code"] for line in read_record(tmp_path / "run") if line["kind"] == "command"] == [7]
+    assert "ended with code 7" in (tmp_path / "run" / "record.md").read_text().splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (["observe", "--device", "emulated:h200"], 2),
         (["observe", "--device", "emulated:h200", "--workload", "nothing"], 2),
         (["observe", "--device", "emulated:h200", "--", "no-such-command-here"], 2),
-        (["observe", "--device", "emulated:h200", "--", sys.executable, "-c", "raise SystemExit(7)"], 3),
+        (["observe", "--device", "emulated:h200", "--", sys.executable, "-c", "raise SystemExit(7)"], 5),
         (["observe", "--device", "emulated:h200,lost", "--", "true"], 6),
         (["characterize", "--device", "emulated:h200", "--allow-clock-control"], 2),
         (["characterize", "--device", "emulated:h200", "--clocks", "sm=1410", "--clocks", "auto"], 2),

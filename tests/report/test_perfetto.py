@@ -47,6 +47,14 @@ def test_power_is_a_counter_that_integrates_to_the_energy(written: tuple[dict, o
     assert counter[-1]["ts"] == pytest.approx(run.metrics.time_s * 1e6)
 
 
+def test_energies_of_operations_are_named_as_what_they_are(written: tuple[dict, object]) -> None:
+    """They add up to the energy only together with the idle floor."""
+    document, run = written
+    of_each = [e["args"] for e in document["traceEvents"] if e["ph"] == "X" and e["tid"] != REQUESTS_TRACK]
+    assert sum(args["energy_above_idle_j"] for args in of_each) < 0.95 * run.metrics.energy_j
+    assert not any("energy_j" in args for args in of_each)
+
+
 def test_requests_and_clocks_have_tracks(written: tuple[dict, object]) -> None:
     document, _ = written
     requests = [e["name"] for e in document["traceEvents"] if e["ph"] == "X" and e["tid"] == REQUESTS_TRACK]

@@ -141,7 +141,7 @@ def test_json_has_the_agreed_columns(table: EqualSlack) -> None:
     columns = {
         "name", "granularity", "aggregation", "objective", "protocol", "time_pct", "energy_pct",
         "time_pct_range", "energy_pct_range", "dynamic_pct", "n_switches", "lower_bound_pct", "gap_pct",
-        "status", "reason", "assumed",
+        "status", "reason", "assumed", "kept",
     }  # fmt: skip
     for row in table.rows:
         assert set(row.to_json()) == columns
@@ -250,6 +250,35 @@ def test_a_small_second_part_that_gains_nothing_goes(layer: Scene, additive: boo
     assert found.metrics is not None
     assert alone.metrics.time_s <= budget_s
     assert alone.metrics.energy_j == pytest.approx(found.metrics.energy_j, rel=GAP)
+
+
+def test_a_part_too_small_for_its_digits_is_not_said_to_be_nothing(layer: Scene) -> None:
+    budget_s = layer.auto_metrics.time_s * 1.01
+    problem = layer.problem(Objective(minimize="energy", max_time_s=budget_s), FREE, granularity="kind")
+    best = static_mix(problem)
+    fast = min((best.schedule, best.alternate), key=lambda s: problem.evaluate(s).time_s)
+    baseline = replace(
+        problem, objective=Objective(minimize="energy", max_time_s=problem.evaluate(fast).time_s)
+    )
+    share, slow = 0.99999, layer.static(Clocks(1365, AUTO), FREE)
+    mixed = Solution(
+        status="feasible",
+        schedule=fast,
+        alternate=slow,
+        share=share,
+        metrics=blend(problem.evaluate(fast), problem.evaluate(slow), share),
+    )
+    message = without_noise(baseline, mixed).message
+    assert "for under 0.01% of the iterations" in message
+
+
+def test_what_the_replay_flags_is_flagged(layer: Scene) -> None:
+    """A saving rests on the energy of the same replay: what is a bound there is one here."""
+    scene = build_scene(read_trace("h200_decode_tiny_kernels"))
+    assert "overlap_energy_is_a_bound" in scene.auto_metrics.flags
+    found = equal_slack(scene, budget=Budget(slack_pct=1.0), protocols=["free"], plans=())
+    assert "overlap_energy_is_a_bound" in found.flags
+    assert len(set(found.flags)) == len(found.flags)
 
 
 def test_plans_that_can_be_walked_once_serve_every_protocol(tiny: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,28 @@ def test_three_columns_in_any_order_are_enough(tmp_path: Path, mark: str) -> Non
     assert trace.ops["start_ns"].to_list() == [0, 7]
     assert trace.kinds == (KernelKind(name="adam_kernel", category="optimizer"),)
     assert not trace.cross_stream_unknown
+
+
+def test_a_compressed_file_is_read_as_what_it_holds(tmp_path: Path) -> None:
+    plain = read_trace(write(tmp_path, FULL))
+    path = tmp_path / "t.csv.gz"
+    for text in (FULL, FULL.rstrip("\n")):
+        path.write_bytes(gzip.compress(text.encode()))
+        found = read_trace(path)
+        assert (found.ops.rows(), found.kinds) == (plain.ops.rows(), plain.kinds)
+        assert bool(found.repairs) == (text != FULL)
+
+
+def test_a_compressed_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv.gz"
+    whole = gzip.compress((FULL + FULL[FULL.index("ampere") :] * 999).encode(), mtime=0)
+    wrong = whole[:-8] + bytes(4) + whole[-4:]
+    for data in (whole[: len(whole) // 2], whole[:-3], wrong):
+        path.write_bytes(data)
+        with pytest.raises(
+            TraceFormatError, match=r"line \d+: the compressed data is cut off or damaged there"
+        ):
+            read_trace(path)
 
 
 HEAD = "name,start_ns,duration_ns,stream,grid,pass,op_class,flops\n"

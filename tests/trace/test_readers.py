@@ -142,6 +142,16 @@ def archive(kind: str) -> bytes:
             b"Kind,Agent_Id,Kernel_Name\n1,2,3\n",
             "a CSV with other columns: Kind,Agent_Id,Kernel_Name; needed",
         ),
+        (
+            b"name;start_ns;duration_ns\na;0;412000\n",
+            "a CSV with ';' between the cells; write",
+        ),
+        (
+            b"name\tstart_ns\tduration_ns\na\t0\t1,5\n",
+            "a CSV with tabs between the cells; write",
+        ),
+        (b"import csv, gzip\nprint(csv)\n", "text that is neither JSON nor CSV"),
+        (b'"""Makes a, b and c."""\n\nimport csv\n', "text that is neither JSON nor CSV"),
         (b"==123== NVPROF is profiling\nStart,Duration\n", "nvprof preamble"),
         (b"\x00\x01\x02", "binary data"),
         (b"\x28\xb5\x2f\xfd1234", "zstd"),

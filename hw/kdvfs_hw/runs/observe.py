@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,7 +107,16 @@ def observe_command(
         record.add("command", exit_code=code, **reading.to_json())
         record.add("overhead", **observer.overhead.to_json())
         record.counter_updates(observer.updates)
+    ended = [] if code == 0 else [f"ended with code {code}"]
+    record.page([f"# {shlex.join(command)} on {device.name}", "", *ended, reading_line(reading)])
     return reading, code
+
+
+def reading_line(reading: Reading) -> str:
+    """Time and energy of one reading, and what is to be said of it."""
+    energy = reading.energy_j
+    text = f"not known ({reading.seen.energy.reason})" if energy is None else f"{energy:.5g} J"
+    return f"time {reading.time_s:.4g} s, energy {text}" + "".join(f"; {mark}" for mark in reading.seen.marks)
 
 
 def observed_page(device: Device, workload: Workload, result: Observed) -> Iterator[str]:

@@ -33,6 +33,8 @@ from kdvfs_sim.gpu.power import gpu_power
 # Half a normal distribution's 90 % range, in standard deviations.
 _NINETY_PERCENT: Final = 1.645
 _ENDS: Final = ("low", "high")
+# No sensor is that wrong, and no limit that slow: a mean power above it is another board's, or no power in W.
+_BEYOND_LIMIT: Final = 2.0
 _POWER_TERMS: Final = ("clock", "work")
 _SHARES_OF_TIME: Final = ("compute_share", "fixed_share")
 
@@ -53,15 +55,20 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     """The entry with every kernel of the sweep under its name, and its categories as their medians.
 
     Kernels read at few clocks take the curve that the shared model gives them, and its range. Raises
-    InputError if the sweep has no times or is of another GPU, and where the entry lacks idle power.
+    InputError if the sweep has no times, mixes units or is of another GPU, and where the entry lacks idle
+    power.
     """
     if fit.latency is None:
         raise InputError(f"{fit.sweep.where}: has no time for every kernel; a GPU entry needs them")
+    mixed = next((finding for finding in fit.findings if finding.code == "unit-mix-up"), None)
+    if mixed is not None:
+        raise InputError(f"{fit.sweep.where}: no entry is made of it: {mixed.code}: {mixed.text}")
     check_gpu(gpu, fit.readings)
+    _check_powers(gpu, fit)
     facts = _voltage(gpu, fit, source) | _swept(fit, source)
     gpu = gpu.with_facts(facts)
-    few = _few(fit, fit.latency)
-    latency = _latency(gpu, fit, few, "middle")
+    few = few_readings(fit, fit.latency)
+    latency = entry_latency(gpu, fit, few, "middle")
     late = _late(latency, few)
     if late is not None:
         facts["latency.residual_p95"] = Fact(value=late, source=source, kind="measured")
@@ -83,6 +90,20 @@ def fitted_entry(gpu: GpuFacts, fit: SweepFit, *, source: str) -> GpuFacts:
     return replace(gpu.with_facts(facts), facts={**facts, **kept})
 
 
+def _check_powers(gpu: GpuFacts, fit: SweepFit) -> None:
+    """Raises InputError for a power that no board of this kind draws."""
+    limit = gpu.get("power.limit_max_w") or gpu.get("power.limit_w")
+    power_w = fit.readings.power_w
+    if limit is None or np.isnan(power_w).all():
+        return
+    k = int(np.nanargmax(power_w)) // power_w.shape[1]
+    if (most := float(np.nanmax(power_w[k]))) > _BEYOND_LIMIT * limit.value:
+        raise InputError(
+            f"{fit.sweep.where}: {fit.readings.kernels[k]} draws {most:.4g} W; {gpu.name} takes at most "
+            f"{limit.value:g} W: another GPU, or power_w in another unit"
+        )
+
+
 def residual_p95(fit: SweepFit, gpu: GpuFacts | None = None) -> float | None:
     """95 % of the readings take at most this much longer than the form says, relative; None without such.
 
@@ -90,11 +111,11 @@ def residual_p95(fit: SweepFit, gpu: GpuFacts | None = None) -> float | None:
     """
     if fit.latency is None:
         return None
-    few = _few(fit, fit.latency)
-    return _late(fit.latency if gpu is None else _latency(gpu, fit, few, "middle"), few)
+    few = few_readings(fit, fit.latency)
+    return _late(fit.latency if gpu is None else entry_latency(gpu, fit, few, "middle"), few)
 
 
-def _few(fit: SweepFit, latency: LatencyFit) -> Bools:
+def few_readings(fit: SweepFit, latency: LatencyFit) -> Bools:
     """(n_kernels,): read at no more clock pairs than the form has coefficients."""
     few: Bools = (~np.isnan(fit.readings.time_s)).sum(axis=1) <= n_parameters(latency.form)
     return few
@@ -178,7 +199,7 @@ def _points(gpu: GpuFacts, fit: SweepFit, latency: LatencyFit, few: Bools) -> li
     """For each kernel the fields of its operating point, by name."""
     sm_mhz, mem_mhz = _operating_clocks(gpu, fit, latency)
     parts = _parts(latency, sm_mhz, mem_mhz)
-    bands = [_parts(_latency(gpu, fit, few, end), sm_mhz, mem_mhz) for end in _ENDS] if few.any() else []
+    bands = [_parts(entry_latency(gpu, fit, few, end), sm_mhz, mem_mhz) for end in _ENDS] if few.any() else []
     powers = _powers(gpu, fit, latency, few, sm_mhz, mem_mhz) if fit.power is not None else None
     points = []
     for k in range(fit.readings.n_kernels):
@@ -193,7 +214,7 @@ def _points(gpu: GpuFacts, fit: SweepFit, latency: LatencyFit, few: Bools) -> li
     return points
 
 
-def _latency(gpu: GpuFacts, fit: SweepFit, few: Bools, band: str) -> LatencyFit:
+def entry_latency(gpu: GpuFacts, fit: SweepFit, few: Bools, band: str) -> LatencyFit:
     """The form of the entry. Kernels read at too few clocks are given a band of what is predicted of them."""
     form = LatencyForm(
         name="entry",

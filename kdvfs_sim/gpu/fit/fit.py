@@ -81,15 +81,23 @@ def fit_sweep(sweep: Sweep) -> SweepFit:
 
 
 def check_gpu(gpu: GpuFacts, readings: Readings) -> None:
-    """Raises InputError where a sweep was measured at a memory clock that this GPU does not have."""
-    listed = {float(memory.mhz) for memory in gpu.memory}
-    for mhz in readings.memory_states:
-        if mhz not in listed:
-            names = ", ".join(f"{m:.0f}" for m in sorted(listed))
-            raise InputError(
-                f"{readings.source or 'sweep'}: measured at memory clock {mhz:.0f} MHz; {gpu.name} lists "
-                f"{names}: another GPU, or another name of the clock"
-            )
+    """Raises InputError where a sweep was measured at clocks that this GPU does not have.
+
+    SM clocks between those listed are taken: a driver takes them, for the nearest.
+    """
+    where = f"{readings.source or 'sweep'}: measured at"
+    another = "another GPU, or another name of the clock"
+    listed = {float(memory.mhz): gpu.sm_clocks(memory) for memory in gpu.memory}
+    for mem_mhz in readings.memory_states:
+        if mem_mhz not in listed:
+            names = ", ".join(f"{mhz:.0f}" for mhz in sorted(listed))
+            raise InputError(f"{where} memory clock {mem_mhz:.0f} MHz; {gpu.name} lists {names}: {another}")
+        low, high = min(listed[mem_mhz]), max(listed[mem_mhz])
+        for sm_mhz in readings.sm_mhz[readings.mem_mhz == mem_mhz]:
+            if not low <= sm_mhz <= high:
+                raise InputError(
+                    f"{where} SM clock {sm_mhz:.0f} MHz; {gpu.name} lists {low} to {high}: {another}"
+                )
 
 
 def planning_clocks(gpu: GpuFacts, measured: Iterable[Clocks] = ()) -> tuple[Clocks, ...]:

@@ -128,9 +128,10 @@ def read_sweep(path: str | Path) -> Sweep:
     Raises InputError, one line with file, row, column and value, for whatever cannot be used.
     """
     path = Path(path)
-    if path.suffix not in (".csv", ".parquet"):
-        raise InputError(f"{path}: a sweep is a .csv or .parquet file")
-    if path.suffix == ".csv":
+    kind = Path(path.name.removesuffix(".gz")).suffix
+    if kind not in (".csv", ".parquet"):
+        raise InputError(f"{path}: a sweep is a .csv, .csv.gz or .parquet file")
+    if kind == ".csv":
         table, lines = read_csv_table(path)
         return sweep_from_rows(table, source=str(path), lines=lines)
     return sweep_from_rows(read_foreign(path), source=str(path))

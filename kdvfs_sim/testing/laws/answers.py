@@ -29,7 +29,9 @@ def at_most(value: float, limit: float, tolerance: float) -> bool:
 
 small = problems(minimize=("energy", "energy", "time", "edp", "ed2p"), granularities=("launch", "kind"))
 # where launches wait for a host or for other streams the same must hold, and nothing adds up
-entangled = problems(recordings=single_stream(max_ops=5) | traces(max_ops=5))
+entangled = problems(recordings=single_stream(max_ops=5) | traces(max_ops=5), capped=True)
+# of these, what a stream's launches run at is all there is to choose
+beside = problems(recordings=traces(max_ops=4), protocols=(FREE,), capped=True)
 # a launch or two to slow down, at a price
 tempted = problems(
     recordings=chains(min_launches=2),

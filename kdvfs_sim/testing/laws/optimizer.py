@@ -26,6 +26,7 @@ from kdvfs_sim.testing.laws.answers import (
     altered,
     anything,
     at_most,
+    beside,
     claimed,
     found,
     measured,
@@ -174,7 +175,10 @@ def never_worse_than_a_baseline(optimizer: Optimizer, problem: Problem) -> None:
 # -- an answer against all others --------------------------------------------------------------------
 
 
-@law("optimizer", lambda _: small | problems(recordings=single_stream(max_ops=4), protocols=(FREE, DRAIN)))
+@law(
+    "optimizer",
+    lambda _: small | problems(recordings=single_stream(max_ops=4), protocols=(FREE, DRAIN)) | beside,
+)
 def lower_bound_is_true(optimizer: Optimizer, problem: Problem) -> None:
     """No plan of the decision space, found by trying all, is below the lower bound; nor is the answer
     itself."""

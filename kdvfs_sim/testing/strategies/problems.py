@@ -30,6 +30,7 @@ _LONGER, _LESS = st.sampled_from([1.5, 1.25, 2.0, 1.0]), st.sampled_from([50.0, 
 _IDLE = st.sampled_from([10.0, 0.0, 50.0])
 _CALL, _LANDS = st.sampled_from([0, 20, 400]), st.sampled_from([0, 1, 30, 500, 10**6])
 _STALL, _EXTRA = st.sampled_from([0, 0, 10]), st.sampled_from([0, 0, 1])
+_CAP_W = st.sampled_from([None, 150.0, 60.0])
 _COIN = st.booleans()
 
 
@@ -132,16 +133,20 @@ def problems(
     max_clocks: int = 3,
     stalls: bool = True,
     tempting: bool = False,
+    capped: bool = False,
 ) -> Problem:
     """At most five launches of two kinds at three clocks; switching from nothing to longer than all.
 
     ``slacks``: of the time budget over AUTO. A problem that minimizes time has an energy budget instead,
     as much as AUTO takes or less, and EDP has none. Switch costs may differ by pair.
-    ``tempting``: every other clock takes longer and less energy.
+    ``tempting``: every other clock takes longer and less energy. ``capped``: kernels that run at once may
+    share a power limit.
     """
     recording = draw(chains() if recordings is None else recordings)
     n_kinds = len(recording.kinds)
     table = draw(_costs(n_kinds, max_clocks, tempting))
+    if capped:
+        table = replace(table, cap_w=draw(_CAP_W))
     protocol = draw(st.sampled_from(protocols))
     if protocol.charged:
         protocol = protocol.with_timing(
