@@ -204,7 +204,7 @@ def test_a_plan_that_rounding_makes_less_than_nothing_of() -> None:
 
 
 def test_small_sums_of_large_parts() -> None:
-    """A kernel of 0 W beside 120 W when idle: what the parts of the energy are rounded by is more than it is."""
+    """A kernel of 0 W on a device of 120 W: the parts of the energy are rounded by more than 1e-9 of it."""
     made = problem(
         trace((0, 0, 10**12), (1, 10**12, 1000)),
         costs(["auto"], time=[[1], [1]], power_w=[[0], [30]], idle_w=[120]),
