@@ -116,6 +116,12 @@ def model_of(
     stalled_ns = 0 if protocol.drains else int(stall_ns.max()) * np.arange(1, len(cells.kind) + 1)
     cells = cells._replace(floor_ns=np.maximum(cells.floor_ns - stalled_ns, 0))
     runs = runs_of(cells, 2 if boundary == "periodic" else 1)
+    if boundary == "periodic" and not (protocol.drains or protocol.anticipates):
+        # A request that comes after the end of the iteration is none.
+        n = len(cells.kind)
+        ahead_ns = runs.start_ns[:, [n]] - runs.start_ns[:, :n]
+        ahead_ns[runs.barred[:, [n]] > runs.barred[:, :n]] = np.iinfo(np.int64).max
+        may_change = may_change & (ahead_ns[requestable].min(axis=0) > protocol.trigger_ns)
     rules = Rules(
         drains=protocol.drains,
         anticipates=protocol.anticipates,
@@ -277,10 +283,7 @@ def hidden(model: Model, most_ns: int, a: int, b: int) -> tuple[int, float]:
 @borrowing
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Request ``b`` at boundary ``i`` plus the trigger."""
-    starts, rules, n = model.runs.start_ns[a], model.rules, len(model.cells.kind)
-    ends_ns = starts[min(i - i % n + n, len(starts) - 1)]
-    if rules.periodic and starts[i] + rules.trigger_ns >= ends_ns:
-        return -1, 0, 0.0  # a request that comes after the end of the iteration is none
+    starts, rules = model.runs.start_ns[a], model.rules
     stops_ns = starts[i] + rules.trigger_ns + rules.work_ns[a, b]
     m = first_at_or_after(starts, i, stops_ns + 1) - 1
     if m >= len(starts) - 1:

@@ -71,8 +71,6 @@ def follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         if n_targets == 0:
             continue
         asked_ns = starts[a, i] + model.rules.trigger_ns
-        if model.rules.periodic and asked_ns >= starts[a, n]:
-            continue  # see follow_change
         furthest_ns = asked_ns + order.work_ns[a, n_targets - 1]
         m = table.first[a]  # the launch in which the nearest target lands
         while starts[a, m] > asked_ns + order.work_ns[a, 0]:
