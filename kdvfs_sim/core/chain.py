@@ -25,7 +25,8 @@ class Chain:
     ``min_lag_ns``: the part of it that no change of clocks can remove; a lower bound uses it, and
     ``floor_ns`` (None: nothing known): the least time from an operation's start to the next one's;
     ``floors_exact``: together these say what every gap is, as long as no request delays the host.
-    ``precedence``: where times do not add, makes the graph that says what they do.
+    ``precedence``: where times do not add, or may not once a request delays the host, makes the graph that
+    says what they do; None elsewhere.
     ``hidden_ns`` (None: nothing): how much of a drained change may pass while the host's launch is still on
     its way, and so takes no time of its own.
     ``additive``: at every clock the binding dependency is the previous operation, so times add;

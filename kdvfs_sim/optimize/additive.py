@@ -22,6 +22,8 @@ Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+LEAST_NS = 0.5  # what lasts no longer is rounded to nothing
+
 
 class Cells(NamedTuple):
     """A chain and its costs as compiled loops read them; n launches, K kinds, C clocks.
@@ -121,9 +123,15 @@ def cells_of(
     if at_least and chain.floor_ns is not None:
         floor_ns = chain.floor_ns.astype(np.int64)
     ratio, power_w, idle_w = costs.ratio[:, rows], costs.request_power_w[:, rows], costs.idle_power_w[rows]
-    known = np.isfinite(ratio) & np.isfinite(power_w) & (costs.requestable[rows] | (rows == start))
+    usable = np.isfinite(ratio) & (costs.requestable[rows] | (rows == start))
+    known = np.isfinite(power_w)
+    runs = (usable & known)[chain.kind]
+    unknown = np.flatnonzero((usable & ~known).any(axis=1)[chain.kind])  # what takes no time draws nothing
+    kind = chain.kind[unknown]
+    runs[unknown] |= usable[kind] & (chain.duration_ns[unknown, None] * ratio[kind] <= LEAST_NS)
     hidden_ns = np.zeros(len(chain), dtype=np.int64) if chain.hidden_ns is None else chain.hidden_ns
-    never_idle = (gap_ns == 0) & (floor_ns == 0)
+    for c in np.flatnonzero(~np.isfinite(idle_w)):
+        runs[:, c] &= (gap_ns == 0) & (floor_ns <= np.rint(chain.duration_ns * ratio[chain.kind, c]))
     return Cells(
         kind=chain.kind.astype(np.int32),
         duration_ns=chain.duration_ns.astype(np.int64),
@@ -131,10 +139,10 @@ def cells_of(
         floor_ns=floor_ns,
         hidden_ns=hidden_ns,
         ratio=np.ascontiguousarray(ratio),
-        power_w=np.ascontiguousarray(power_w),
+        power_w=np.ascontiguousarray(np.where(known, power_w, 0.0)),
         frozen_w=np.ascontiguousarray(costs.idle_power_w[costs.effective[:, rows]]),
         idle_w=idle_w.astype(np.float64),
-        allowed=known[chain.kind] & (np.isfinite(idle_w) | never_idle[:, None]),
+        allowed=runs,
     )
 
 

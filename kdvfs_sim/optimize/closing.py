@@ -68,7 +68,7 @@ def _trees(paths: OpenPaths, *, by_time: bool, budget: float) -> tuple[Trees | N
     if not chosen:
         return None, []
     n = len(paths.model.cells.kind)
-    value = np.stack([s.value / weights(s)[0] for s in chosen])
+    value = np.stack([s.value / weights(s)[0] for s in chosen]) * (1 - ROUNDING)
     used = np.where(np.isfinite(value), np.nan, np.inf)
     used[:, n] = 0.0
     weight = np.array([weights(s)[1] / weights(s)[0] for s in chosen])

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
 from kdvfs_sim.core.problem import Problem
-from kdvfs_sim.optimize.additive import Bools, Floats, Ints
+from kdvfs_sim.optimize.additive import LEAST_NS, Bools, Floats, Ints
 from kdvfs_sim.optimize.frontier import FASTEST, ROUNDING, Frontier
 from kdvfs_sim.optimize.target import Outcome, Target
 
@@ -61,7 +61,10 @@ class _Choices:
         self._kind = keys % n_kinds
         self._work_ns = self._sums(self._duration_ns)
         self._may = may.copy()
-        bars = ~known[self._account, self._kind] & (self._work_ns > 0)[:, None]
+        longest_ns = np.zeros(len(keys))
+        np.maximum.at(longest_ns, self._part, self._duration_ns)
+        brief = longest_ns[:, None] * np.where(longest_ns[:, None] > 0, ratio[self._kind], 0.0) <= LEAST_NS
+        bars = ~(known[self._account, self._kind] | brief)
         np.logical_and.at(self._may, self._group, ~bars)
         self.possible = bool(self._may.any(axis=1).all())
 
@@ -119,6 +122,11 @@ class CriticalPaths:
         # where a change lands in the midst of work, a launch also runs at the clocks of those before it.
         ratio = costs.ratio if graph.slowest_ns is None else costs.duration_ns / graph.slowest_ns[:, None]
         power_w = costs.request_power_w if alone else costs.power_w
+        added = np.stack([power_w * 1e-9 - self._floor, (power_w - idle_w) * 1e-9])
+        if graph.slowest_ns is not None:
+            # Who draws less than an idle device saves the more the longer it runs.
+            shortest_ns = np.where(np.isfinite(costs.duration_ns), costs.duration_ns, np.inf).min(axis=1)
+            added = np.where(added < 0, added * (graph.slowest_ns / shortest_ns)[:, None], added)
         if alone and (protocol.drains or not protocol.charged):
             groups, may = self._group, allowed
         else:
@@ -132,11 +140,14 @@ class CriticalPaths:
             duration_ns=graph.duration_ns,
             group=groups,
             ratio=ratio,
-            added=np.stack([power_w * 1e-9 - self._floor, (power_w - idle_w) * 1e-9]),
+            added=added,
             account=np.where(graph.apart, 0, 1),  # who counts all, and who what it adds to a running device
             may=may,
         )
-        self.usable = self._choices.possible and (known.size == idle_w.size or (alone and known.size > 0))
+        # Beside others, how long a kernel takes may be known only of the clocks that the recording ran at.
+        guessed = not alone and (np.isnan(costs.duration_ns) & np.isfinite(power_w))[graph.kind].any()
+        whole = known.size == idle_w.size and not guessed
+        self.usable = self._choices.possible and (whole or (alone and known.size > 0))
         # Every start, end and change beside an operation rounds what is left of it.
         each_ns = 1 if alone and not protocol.charged else 4 * math.ceil(self._choices.ratio.max(initial=1.0))
         self._rounding_ns = each_ns * len(graph.kind)
@@ -194,7 +205,7 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
         return frontier
     frontier.ask(paths, *FASTEST)
     cheapest = frontier.ask(paths, 1.0, 0.0)
-    if cheapest is None or not cheapest.time_ns:
+    if cheapest is None or min(cheapest.time_ns, cheapest.energy_j) <= 0:
         return frontier
     slopes = [0.0]
 

@@ -131,8 +131,8 @@ class Frontier:
             meets = (level[:, None] - level) / (slope[:, None] - slope)
             at_budget = (v - a * target.max_energy_j) / b
         first, last = self.least_time_ns, target.max_time_ns
-        if last == np.inf:  # the cheapest of all has been asked for: beyond it, nothing is better
-            last = max(o.time_ns for o in self.outcomes)
+        if last == np.inf:  # the cheapest of all has been asked for: beyond its line, nothing is better
+            last = max(meets[np.isfinite(meets)].max(initial=0.0), *(o.time_ns for o in self.outcomes))
         if target.max_energy_j < np.inf:
             needed = np.nanmax(np.where(b > 0, at_budget, np.where(v > a * target.max_energy_j, np.inf, 0.0)))
             first = max(first, float(needed))

@@ -110,7 +110,8 @@ def _solve(
     found = _judged(problem, method)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
-    hides = problem.chain.precedence is not None and _open(objective, answer, method.bound, gap)
+    hides = not (problem.chain.additive and method.bound > -np.inf) and problem.chain.precedence is not None
+    hides = hides and _open(objective, answer, method.bound, gap)
     if also or hides:
         better, n_judged = _elsewhere(problem, method, gap, also, [*found, *singles], hides=hides)
         found += better
@@ -139,16 +140,26 @@ def _adds_up(problem: Problem) -> bool:
     """Does the sum over the chain, with gaps at their least, bound anything?
 
     Not where something runs beside it. Nor where a change lands after a time of its own: in a longer gap it
-    may have landed before the next launch begins, which after the least gap runs on at dear clocks.
+    may have landed before the next launch begins, which after the least gap runs on at dear clocks; a call
+    that holds up the thread that launches makes such gaps in any chain that has a host. Nor where
+    it is not known what the device draws when idle, but a change may have landed before it is.
     """
-    chain, protocol = problem.chain, problem.protocol
+    chain, protocol, costs = problem.chain, problem.protocol, problem.costs
+    if protocol.charged:
+        met = costs.requestable.copy()
+        met[costs.auto if problem.start is None else problem.start] |= problem.boundary == "one-shot"
+        if np.isnan(costs.idle_power_w[met]).any():
+            return False
+    calls = protocol.issuer == "launch_thread" and problem.switching.host_call_ns.any()
+    if protocol.charged and not protocol.drains and calls and chain.precedence is not None:
+        return False
     if chain.additive:
         return True
     if chain.floor_ns is None:
         return False
     if not protocol.charged or protocol.drains:
         return True
-    return chain.floors_exact and protocol.issuer == "controller" and not problem.switching.stall_ns.any()
+    return chain.floors_exact and not problem.switching.stall_ns.any()
 
 
 def _bound(method: Method, answer: Solution) -> float:

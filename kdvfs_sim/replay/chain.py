@@ -49,7 +49,7 @@ def chain_of(
         floor_ns=floor,
         floors_exact=exact,
         precedence=PrecedenceOf(program=program, costs=costs, stream=index)
-        if reason and costs is not None
+        if costs is not None and (reason or launched.any())
         else None,
         hidden_ns=hidden if (hidden > 0).any() else None,
         additive=not reason,
