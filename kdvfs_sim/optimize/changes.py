@@ -116,12 +116,6 @@ def model_of(
     stalled_ns = 0 if protocol.drains else int(stall_ns.max()) * np.arange(1, len(cells.kind) + 1)
     cells = cells._replace(floor_ns=np.maximum(cells.floor_ns - stalled_ns, 0))
     runs = runs_of(cells, 2 if boundary == "periodic" else 1)
-    if boundary == "periodic" and not (protocol.drains or protocol.anticipates):
-        # A request that comes after the end of the iteration is none.
-        n = len(cells.kind)
-        ahead_ns = runs.start_ns[:, [n]] - runs.start_ns[:, :n]
-        ahead_ns[runs.barred[:, [n]] > runs.barred[:, :n]] = np.iinfo(np.int64).max
-        may_change = may_change & (ahead_ns[requestable].min(axis=0) > protocol.trigger_ns)
     rules = Rules(
         drains=protocol.drains,
         anticipates=protocol.anticipates,
@@ -283,12 +277,24 @@ def hidden(model: Model, most_ns: int, a: int, b: int) -> tuple[int, float]:
 @borrowing
 def follow_change(model: Model, i: int, a: int, b: int) -> tuple[int, int, float]:
     """Request ``b`` at boundary ``i`` plus the trigger."""
-    starts, rules = model.runs.start_ns[a], model.rules
+    starts, rules, n = model.runs.start_ns[a], model.rules, len(model.cells.kind)
+    if rules.periodic and late(model, a, i, min(i - i % n + n, len(starts) - 1)):
+        return -1, 0, 0.0
     stops_ns = starts[i] + rules.trigger_ns + rules.work_ns[a, b]
     m = first_at_or_after(starts, i, stops_ns + 1) - 1
     if m >= len(starts) - 1:
         return -1, 0, 0.0  # would land after the end
     return _land(model, i, a, b, m, stops_ns - starts[m])
+
+
+@borrowing
+def late(model: Model, a: int, i: int, end: int) -> bool:
+    """Does what is requested at boundary ``i`` come after an iteration's end? Then it is none.
+
+    Not where ``a`` cannot run on until then: something else was requested in time.
+    """
+    starts, barred = model.runs.start_ns[a], model.runs.barred[a]
+    return barred[end] == barred[i] and starts[i] + model.rules.trigger_ns >= starts[end]  # type: ignore[no-any-return]
 
 
 @borrowing

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.optimize.additive import Floats, Ints, launch_ns, least_of
-from kdvfs_sim.optimize.changes import AT_ONCE, Model, change
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, late
 
 STAY = -1
 BLOCK = 8  # launches passed over together
@@ -71,6 +71,8 @@ def follow(model: Model, table: Table, plan: Plan, i: int) -> None:
         if n_targets == 0:
             continue
         asked_ns = starts[a, i] + model.rules.trigger_ns
+        if model.rules.periodic and late(model, a, i, n):
+            continue
         furthest_ns = asked_ns + order.work_ns[a, n_targets - 1]
         m = table.first[a]  # the launch in which the nearest target lands
         while starts[a, m] > asked_ns + order.work_ns[a, 0]:

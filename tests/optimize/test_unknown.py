@@ -171,6 +171,19 @@ def test_a_multiplier_that_is_out_of_all_proportion() -> None:
     )
 
 
+def test_a_request_that_comes_in_time_at_slow_clocks_only() -> None:
+    """Under ``periodic`` it is none once the iteration has ended, as it has by then at the fastest clocks."""
+    check(
+        problem(
+            trace((0, 0, 5000), (0, 8000, 5000)),
+            costs(CLOCKS, time=[[1, 1.5, 1.5]], power_w=[[100, 40, 50]], idle_w=[10, 50, 0]),
+            SwitchTable.zero(3),
+            protocol=FOLLOW.with_timing(trigger_ns=5000),
+            minimize="edp",
+        )
+    )
+
+
 def test_a_plan_that_rounding_makes_less_than_nothing_of() -> None:
     """A kernel of half a nanosecond that draws less than an idle device: multipliers are never negative."""
     made = problem(
