@@ -149,7 +149,7 @@ class CriticalPaths:
         whole = known.size == idle_w.size and not guessed
         self.usable = self._choices.possible and (whole or (alone and known.size > 0))
         # Every start, end and change beside an operation rounds what is left of it.
-        each_ns = 1 if alone and not protocol.charged else 4 * math.ceil(self._choices.ratio.max(initial=1.0))
+        each_ns = 1 if alone and not protocol.charged else 4 * math.ceil(_widest(self._choices.ratio))
         self._rounding_ns = each_ns * len(graph.kind)
         self._most = float(np.abs(self._choices.added).max(initial=0.0)) + self._floor
         # The shares, and the lags on the paths they are of: at first the longest path of the recording.
@@ -229,6 +229,12 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
         if frontier.bound(target) <= before * (1 + gap / 10) and len(slopes) > 2 * len(SPREAD):
             break
     return frontier
+
+
+def _widest(ratio: Floats) -> float:
+    """The most by which durations differ from one row to another, as a factor."""
+    some = ratio[ratio > 0]
+    return float(some.max() / some.min()) if some.size else 1.0
 
 
 @compiled

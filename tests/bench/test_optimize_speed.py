@@ -72,7 +72,9 @@ def test_the_full_h200_model(
     scene: Scene, protocol: str, boundary: Boundary, n_classes: int, limit_s: float, every: int
 ) -> None:
     """Kernels and memory sets as one stream without its host, gaps as recorded."""
-    chain = replace(scene.chain, min_lag_ns=scene.chain.lag_ns, floor_ns=None, additive=True, reason="")
+    chain = replace(
+        scene.chain, min_lag_ns=scene.chain.lag_ns, floor_ns=None, additive=True, reason="", precedence=None
+    )
     costs = scene.costs["nominal"] if every == 1 else scene.choices
     kinds = scene.program.kinds
     for latency_ns in LATENCIES_NS:
