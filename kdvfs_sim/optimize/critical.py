@@ -234,7 +234,7 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
 def _widest(ratio: Floats) -> float:
     """The most by which durations differ from one row to another, as a factor."""
     some = ratio[ratio > 0]
-    return float(some.max() / some.min()) if some.size else 1.0
+    return min(float(some.max() / some.min()), 1e12) if some.size else 1.0
 
 
 @compiled
