@@ -173,7 +173,7 @@ def problems(
         objective = replace(objective, max_time_s=auto.time_s * (1 + draw(st.sampled_from(slacks))))
     elif what == "time":
         share = draw(st.sampled_from([1.0, 0.9, 0.6]))
-        objective = replace(objective, max_energy_j=(auto.energy_j or 0.0) * share)
+        objective = replace(objective, max_energy_j=max(0.0, auto.energy_j or 0.0) * share)
     return replace(posed, objective=objective)
 
 
