@@ -184,6 +184,7 @@ class FakeDevice:
         )
 
     def reset_clocks(self) -> AcceptedRequest:
+        self.target = None  # whatever is believed
         return self.request_clocks(AUTO_CLOCKS)
 
     def beat(self) -> None:

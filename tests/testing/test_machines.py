@@ -15,7 +15,7 @@ from kdvfs_sim.testing.fake_device import FakeDevice
 from kdvfs_sim.testing.machines import Controlled, control_machine, fake_control
 
 TestFakeControl = control_machine(fake_control).TestCase
-TestFakeControl.settings = settings(max_examples=30, stateful_step_count=20)
+TestFakeControl.settings = settings(max_examples=200, stateful_step_count=20)
 
 
 class Snaps(FakeDevice):
@@ -66,3 +66,14 @@ def test_a_broken_control_is_found(broken: Any) -> None:
             control_machine(open_broken),
             settings=settings(max_examples=300, database=None, phases=(Phase.generate,)),
         )
+
+
+def test_a_reset_is_heard_after_requests_were_not() -> None:
+    device = FakeDevice()
+    opened = fake_control(device)
+    opened.inject("lock_ignored")
+    device.request_clocks(device.clock_table().pairs[0])
+    device.request_clocks(AUTO_CLOCKS)
+    opened.heal("lock_ignored")
+    assert device.request_clocks(AUTO_CLOCKS).n_calls == 0
+    assert device.reset_clocks().n_calls > 0
