@@ -182,7 +182,8 @@ class ClockControl(Protocol):
     before the driver is asked, DevicePermissionError, DeviceUnsupportedError or DeviceLostError
     when it refuses, and DeviceError once the guardian is gone or has taken the clocks back (the
     clocks are released before it is raised). A part equal to the target is not asked again;
-    ``reset_clocks`` asks for both, whatever is believed. One thread at a time. Does not promise when, or that, the GPU runs at the request.
+    ``reset_clocks`` asks for both, whatever is believed. One thread at a time. Does not promise when,
+    or that, the GPU runs at the request.
     """
 
     @property

@@ -10,7 +10,6 @@ time, and searched by ``descent``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,14 +27,13 @@ from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.frontier import Frontier, Weights, explore
 from kdvfs_sim.optimize.knapsack import solve_knapsack, weigh
 from kdvfs_sim.optimize.paths import CONVERGED, ClosedPaths, OpenPaths
+from kdvfs_sim.optimize.shift import shift
 from kdvfs_sim.optimize.splice import splice
 from kdvfs_sim.optimize.target import Effort, Outcome, Target
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
 NEAR = 1e-4  # relative: where that look takes the multiplier to be found
-# Multipliers asked for when a gap is left: None between both sides of the budget, else relative to the best
-REFINED = (None, -0.01, None, 0.01, -0.02, 0.02, -0.04, 0.04)
 N_STARTS = 3  # choices of the free problem that a descent starts from
 
 
@@ -63,13 +61,8 @@ class Chase:
                 outcomes += joints
             if self._closed(outcomes, target, bound):
                 return outcomes, bound
-        exchanged: list[Outcome] = []
         if not isinstance(self.paths, LongPaths):
-            exchanged = self._exchanged(self.paths, target, [])
-            outcomes += exchanged
-        if exchanged and not self._closed(outcomes, target, bound):
-            outcomes += self._refined(target, exchanged)
-            bound = self.frontier.bound(target)
+            outcomes += self._altered(self.paths, target, bound)
         if isinstance(self.paths, OpenPaths) and not self._closed(outcomes, target, bound):
             values = (target.value(o.time_ns, o.energy_j) for o in outcomes if target.allows(o))
             enough = min(values, default=np.inf) / (1 + self.gap)
@@ -78,34 +71,15 @@ class Chase:
             bound = max(bound, proven)
         return outcomes, bound
 
-    def _exchanged(
-        self, paths: OpenPaths | ClosedPaths, target: Target, found: list[Outcome]
-    ) -> list[Outcome]:
-        """What stretches of the outcomes known make."""
-        return exchanges(
-            paths.model,
-            [*self.frontier.outcomes, *found],
-            target,
-            self.frontier.tightest(target)[0],
-            gap=self.gap,
-            enough=self.frontier.bound(target) * (1 + self.gap / 2),
-        )
-
-    def _refined(self, target: Target, found: list[Outcome]) -> list[Outcome]:
-        """The same with more outcomes: those of other multipliers, which differ elsewhere."""
-        assert not isinstance(self.paths, LongPaths)
-        energy_weight, time_weight = self.frontier.tightest(target)[0]
-        for step in REFINED:
-            bracket = self.frontier.bracket(target) if step is None else None
-            if bracket is not None:
-                self.frontier.ask(self.paths, 1.0, math.sqrt(bracket[0] * bracket[1]))
-            elif step is not None:
-                self.frontier.ask(self.paths, energy_weight, time_weight * (1 + step))
-            else:
-                continue
-            found = self._exchanged(self.paths, target, found) or found
-            if self._closed(found, target, self.frontier.bound(target)):
-                break
+    def _altered(self, paths: OpenPaths | ClosedPaths, target: Target, bound: float) -> list[Outcome]:
+        """What stretches of the outcomes known make, and what comes of those next to the budget when
+        their changes move."""
+        weights, enough = self.frontier.tightest(target)[0], bound * (1 + self.gap / 2)
+        outcomes = self.frontier.outcomes
+        found = exchanges(paths.model, outcomes, target, weights, gap=self.gap, enough=enough)
+        for outcome in self.frontier.sides(target):
+            if outcome is not None and not self._closed(found, target, bound):
+                found.append(shift(paths.place, outcome, target, weights, enough))
         return found
 
     def _closed(self, outcomes: list[Outcome], target: Target, bound: float) -> bool:

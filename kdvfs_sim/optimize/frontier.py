@@ -10,6 +10,7 @@ vertex of the hull, which is attained, and the bound is tight.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -53,7 +54,6 @@ class Frontier:
 
     lines: list[Line] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    met: list[tuple[float, Outcome]] = field(default_factory=list)  # by time's weight over energy's
 
     def ask(self, oracle: Oracle, energy_weight: float, time_weight: float) -> Outcome | None:
         """Add what an oracle says of some weights."""
@@ -61,8 +61,6 @@ class Frontier:
         self.lines.append(Line(energy_weight, time_weight, value_j))
         if outcome is not None:
             self.outcomes.append(outcome)
-            if energy_weight > 0:
-                self.met.append((time_weight / energy_weight, outcome))
         return outcome
 
     @property
@@ -82,22 +80,26 @@ class Frontier:
         nearest = min(beyond, key=lambda o: o.time_ns if by_time else o.energy_j, default=None)
         return self.best(target), nearest
 
-    def bracket(self, target: Target) -> tuple[float, float] | None:
-        """The nearest multipliers whose outcomes lie on different sides of a budget that binds."""
-        by_time = target.max_time_ns < np.inf
-        above = [slope for slope, outcome in self.met if target.allows(outcome) == by_time]
-        below = [slope for slope, outcome in self.met if target.allows(outcome) != by_time]
-        low = max(below, default=0.0)
-        high = min((slope for slope in above if slope > low), default=np.inf)
-        return (low, high) if 0 < low < high < np.inf else None
-
     def around(self, time_ns: float) -> tuple[Outcome | None, Outcome | None]:
-        """The outcomes next to a time: the last one within it, the first one beyond."""
+        """The outcomes within a time and beyond it whose mix costs least there; of several, the nearest.
+
+        An oracle that is not quite exact has outcomes that are nearer still, but are no corner of the hull.
+        """
         # twice: a least time has been rounded down once, and (1 - r)(1 + r) is less than 1
-        within = [o for o in self.outcomes if o.time_ns <= time_ns * (1 + 2 * ROUNDING)]
-        left = max(within, key=lambda o: (o.time_ns, -o.energy_j), default=None)
-        beyond = [o for o in self.outcomes if left is None or o.time_ns > left.time_ns]
-        return left, min(beyond, key=lambda o: (o.time_ns, o.energy_j), default=None)
+        limit_ns = time_ns * (1 + 2 * ROUNDING)
+        within = [o for o in self.outcomes if o.time_ns <= limit_ns]
+        beyond = [o for o in self.outcomes if o.time_ns > limit_ns]
+        within.sort(key=lambda o: (-o.time_ns, o.energy_j))
+        beyond.sort(key=lambda o: (o.time_ns, o.energy_j))
+        if not (within and beyond):
+            return next(iter(within), None), next(iter(beyond), None)
+
+        def mixed_j(pair: tuple[Outcome, Outcome]) -> float:
+            left, right = pair
+            share = max(0.0, time_ns - left.time_ns) / (right.time_ns - left.time_ns)
+            return left.energy_j + share * (right.energy_j - left.energy_j)
+
+        return min(itertools.product(within, beyond), key=mixed_j)
 
     def bound(self, target: Target) -> float:
         """Lower bound on the objective; infinite if the budget is proven out of reach."""
@@ -142,7 +144,7 @@ class Frontier:
         time_ns = np.unique(np.concatenate([[first, max(first, last)], corners]))
         energy_j = (level[:, None] - slope[:, None] * time_ns).max(axis=0)
         values = [target.value(t, e) for t, e in zip(time_ns, energy_j, strict=True)]
-        best = int(np.argmin(values))
+        best = int(np.flatnonzero(values == np.min(values))[-1])  # on a level edge, where a mix comes closest
         return float(time_ns[best]), values[best]
 
 
@@ -163,7 +165,7 @@ def _bracket(
             met.sort(key=lambda one: one[1], reverse=met[0][0] > 0)
             (over_ns, log_weight), (other_ns, other) = met[0], met[min(1, len(met) - 1)]
             step = 1.5 * over_ns * (log_weight - other) / (other_ns - over_ns) if other_ns != over_ns else 0.5
-            outward = math.copysign(min(max(abs(step), 0.02), 0.5), over_ns)
+            outward = min(max(abs(step), 0.02), 0.5) * (1 if over_ns > 0 else -1)
             time_weights = [math.exp(log_weight + outward)]
 
 
@@ -218,6 +220,8 @@ def explore(
         slope = (left.energy_j - right.energy_j) / (right.time_ns - left.time_ns)
         mixed_j = left.energy_j - slope * (time_ns - left.time_ns)
         if mixed_j - frontier.envelope(time_ns) <= near * mixed_j:
+            break
+        if (1.0, slope) in asked:
             break
         found = ask(1.0, slope)
         reached = left.energy_j + slope * left.time_ns

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import borrowing
 from kdvfs_sim.optimize.additive import Floats, Ints, launch_ns, least_of
-from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, late
+from kdvfs_sim.optimize.changes import AT_ONCE, Model, change, first_at_or_after, late
 
 STAY = -1
 BLOCK = 8  # launches passed over together
@@ -87,9 +87,12 @@ def follow(model: Model, table: Table, plan: Plan, i: int) -> None:
                 break
             if m == i or table.point[a, m] - run[a, i] < value[i, a]:
                 s = _first_at(order.work_ns, a, s, n_targets, starts[a, m] - asked_ns)
+                lands_ns = asked_ns + order.work_ns[a, s]
+                if starts[a, m + 1] <= lands_ns:  # on to the launch in which the next target lands
+                    m = first_at_or_after(starts[a], m + 1, lands_ns + 1) - 1
+                    continue
                 stop = _first_at(order.work_ns, a, s, n_targets, starts[a, m + 1] - asked_ns)
-                if s < stop:
-                    _land_in(model, table, plan, i, a, m, s, stop, asked_ns - starts[a, m])
+                _land_in(model, table, plan, i, a, m, s, stop, asked_ns - starts[a, m])
                 s = stop
             m += 1
 

@@ -26,6 +26,7 @@ from kdvfs_sim.optimize.target import Outcome
 
 MAX_LAPS = 10
 CONVERGED = 1e-12
+N_MET = 4  # weights whose values are kept
 
 
 class Sweep(NamedTuple):
@@ -71,15 +72,15 @@ class OpenPaths:
 class ClosedPaths:
     """Round and round; an ``Oracle``.
 
-    Keeps the values of the last sweep as the first guess of the next, so answers depend, within
-    rounding or ``gap``, on what was asked before. ``gap`` (relative): how far from the best walk found
-    a bound may stay.
+    Guesses first what the last weights' values say of the next: they are concave in the weight, with few
+    kinks. So answers depend, within rounding or ``gap``, on what was asked before. ``gap`` (relative): how
+    far from the best walk found a bound may stay.
     """
 
     model: Model
     gap: float = CONVERGED
     n_sweeps: int = 0
-    _guess: Floats | None = None
+    _met: list[tuple[float, Floats]] = field(default_factory=list)  # the last weights of time, and values
     _plan: Plan = field(init=False)
     _value: Floats = field(init=False)
     _cut: int = field(init=False)
@@ -96,8 +97,8 @@ class ClosedPaths:
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
         n, n_clocks = self.model.cells.allowed.shape
         guess = np.zeros((n, n_clocks))
-        if self._guess is not None and energy_weight == 1:  # of the same size, or precision is lost
-            guess = self._guess
+        if energy_weight == 1 and self._met:  # of the same size, or precision is lost
+            guess = self._first_guess(time_weight)
         bound, best_cost = -np.inf, np.inf
         best: Outcome | None = None
         stale = 0
@@ -123,7 +124,8 @@ class ClosedPaths:
                 break
             guess = self._value[:n] - cut.min()
         if energy_weight == 1:
-            self._guess = guess
+            values = self._value[:n] - self._value[: self._cut].min()
+            self._met = [*self._met[1 - N_MET :], (time_weight, values)]
         if best is None:  # the best plan goes round in several iterations
             best = self._unchanged(energy_weight, time_weight)
         return bound * (1 - ROUNDING), best
@@ -131,6 +133,18 @@ class ClosedPaths:
     def place(self, outcome: Outcome) -> Placed | None:
         """The requests that bring an outcome about."""
         return None if outcome.begin is None else place(self.model, outcome.choice, outcome.begin)
+
+    def _first_guess(self, time_weight: float) -> Floats:
+        """The values on the line through those of the two nearest weights."""
+        near = sorted(self._met, key=lambda met: abs(met[0] - time_weight))
+        weight, guess = near[0]
+        other, values = next((met for met in near if met[0] != weight), near[0])
+        if other == weight:
+            return guess
+        share = (time_weight - weight) / (other - weight)
+        with np.errstate(invalid="ignore"):
+            on_line = guess + max(share, -1.0) * (values - guess)  # no further out than they lie apart
+        return np.where(np.isfinite(on_line), on_line, guess)
 
     def _fixed_point(self, state: tuple[int, int]) -> Outcome | None:
         """Follow the plan, iteration after iteration, to a state that it brings back."""
