@@ -30,6 +30,7 @@ from kdvfs_sim.optimize.paths import CONVERGED, ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.shift import shift
 from kdvfs_sim.optimize.splice import splice
 from kdvfs_sim.optimize.target import Effort, Outcome, Target
+from kdvfs_sim.optimize.waits import waiting_frontier
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
@@ -102,13 +103,23 @@ class Charged:
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
         self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
-        self._chase = chase
+        self._chase, self._relaxed = chase, chase.frontier
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
             predicted = self._paths(self._rows, at_least=False, gap=gap / 10)
             assert not isinstance(predicted, LongPaths)
             if not _alike(relaxed.model, predicted.model, gap):
                 self._chase = Chase(paths=predicted, gap=gap, seeds=chase.frontier.tightest(self._target))
                 self._outcomes = []
+
+    def waits(self) -> None:
+        """Take back what sums say, for what holds where gaps may be longer."""
+        self.bound = self.mixed_bound = -np.inf
+        problem, frontier = self._problem, self._relaxed
+        known, seeds = frontier.outcomes, frontier.tightest(self._target)
+        lines = waiting_frontier(problem, self._target, known, seeds, gap=self._gap)
+        if lines is not None and lines.outcomes:
+            self.bound = lines.bound(self._target)
+            self.mixed_bound = lines.bound(Target.of_mean(problem.objective))
 
     def outcomes(self, target: Target) -> list[Outcome]:
         """What is predicted near a budget, on both sides of it."""

@@ -107,6 +107,8 @@ def _solve(
         return Solution(status="not applicable", message=str(error), seed=seed)
     if not _adds_up(problem):
         method.bound = method.mixed_bound = -np.inf
+        if isinstance(method, Charged) and _may_wait(problem):
+            method.waits()
     found = _judged(problem, method)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
@@ -160,6 +162,13 @@ def _adds_up(problem: Problem) -> bool:
     if not protocol.charged or protocol.drains:
         return True
     return chain.floors_exact and not problem.switching.stall_ns.any()
+
+
+def _may_wait(problem: Problem) -> bool:
+    """Is it known what a launch takes and draws, however long it waits? Alone and one after another."""
+    if problem.protocol.drains or problem.aggregation == "local" or problem.chain.precedence is None:
+        return False
+    return problem.chain.precedence().slowest_ns is None
 
 
 def _bound(method: Method, answer: Solution) -> float:
