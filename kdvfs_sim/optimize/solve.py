@@ -156,7 +156,7 @@ def _solve(
     if problem.aggregation == "local" and best_static.metrics is not None:
         # A lock need not keep the time rule launch by launch. What is stated then holds for locks as well:
         # all of them were tried.
-        bound = min(bound, _value(objective, best_static))
+        bound = min(bound, objective.value_of(best_static.metrics))
     return _stated(problem, answer, bound)
 
 
@@ -206,7 +206,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         proven = bound == np.inf
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
         return replace(answer, status="infeasible", message=message)
-    value = _value(problem.objective, answer)
+    value = problem.objective.value_of(answer.metrics)
     if value < bound * (1 - CLOSED):
         raise InvariantError(
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
@@ -295,20 +295,9 @@ def _judged_plans(
 
 def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     """``a`` unless ``b`` is better; among equals ``a``."""
-    if b.metrics is None:
-        return a
-    if a.metrics is None:
-        return b
-    return b if _value(objective, b) < _value(objective, a) else a
+    return b if objective.value_of(b.metrics) < objective.value_of(a.metrics) else a
 
 
 def _open(objective: Objective, answer: Solution, bound: float, gap: float) -> bool:
     """Is the answer farther from its bound than asked for?"""
-    return answer.metrics is None or _value(objective, answer) > bound * (1 + gap)
-
-
-def _value(objective: Objective, solution: Solution) -> float:
-    metrics = solution.metrics
-    assert metrics is not None
-    assert metrics.energy_j is not None
-    return objective.value(metrics.time_s, metrics.energy_j)
+    return answer.metrics is None or objective.value_of(answer.metrics) > bound * (1 + gap)
