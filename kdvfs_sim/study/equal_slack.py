@@ -164,9 +164,8 @@ class _Comparison:
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}
-        self._solved: dict[
-            str, dict[str, Solution]
-        ] = {}  # by protocol and plan: others may do as well by them
+        # by protocol and plan: others may do as well by them
+        self._solved: dict[str, dict[str, Solution]] = {}
         self._power_limits: dict[tuple[str, bool], PowerLimitChoice | str] = {}
 
     def auto(self) -> PolicyRow:

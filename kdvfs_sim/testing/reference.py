@@ -52,6 +52,9 @@ class _Carry:
 
 @dataclass
 class Outcome:
+    """Starts and ends by operation. ``dropped``: some requests were never made. ``settled``: see
+    ``reference_replay``."""
+
     start_ns: list[int]
     end_ns: list[int]
     energy_j: float
@@ -86,6 +89,8 @@ def reference_replay(
 
 
 class Iteration:
+    """One run through the program, from what the one before left (``carry``)."""
+
     def __init__(
         self,
         program: Program,
@@ -165,7 +170,7 @@ class Iteration:
             return True
         if all(e is not None for e in self.end):
             return False
-        return self.host_acts(t) or (t >= 0 and self.starts(t)) or self.asks(t) or self.settle(t)
+        return self.host_acts(t) or (t >= 0 and self.starts(t)) or self.asks(t) or self.settle()
 
     def land(self, t: int) -> bool:
         if self.change is None or self.change.lands != t:
@@ -323,7 +328,7 @@ class Iteration:
             self.gated.discard(op)
             self.reopens = done + self.protocol.relaunch_ns
 
-    def settle(self, t: int) -> bool:
+    def settle(self) -> bool:
         ops = [x.op for x in self.running if x.before < 0]
         kinds = sorted(int(self.p.kind[op]) for op in ops)
         changed = False
