@@ -35,8 +35,8 @@ def isolated_round(
     seconds: float,
     settle_s: float,
     rng: random.Random,
+    troubles: Troubles,
     say: Callable[[str], None] = lambda _: None,
-    troubles: Troubles | None = None,
 ) -> None:
     """One reading of every cell, in random order."""
     cells = [(name, cell.clocks) for cell in plan.cells() for name in binding.parts[cell.part]]
@@ -46,8 +46,7 @@ def isolated_round(
         reading = read_at(clocks, workload, name, observer, control, seconds=seconds, settle_s=settle_s)
         readings.setdefault((name, clocks), []).append(reading)
         record.add("isolated", **reading.to_json())
-        if troubles is not None:
-            troubles.note(reading.void, reading.seen.energy)
+        troubles.note(reading.void, reading.seen.energy)
 
 
 def read_at(
