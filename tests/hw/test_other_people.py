@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import start
+from command import start, stop
 from kdvfs_hw import guardian
 from kdvfs_hw.devices import open_device, open_emulated
 from kdvfs_hw.doctor import examine, to_lines
@@ -183,7 +183,7 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
         with guarded(gpu) as control:
             control.request_clocks(Clocks(1000, 1000))
             pid = guardian_of(gpu)
-            os.kill(pid, signal.SIGSTOP)
+            stop(pid)
             begun_s = time.monotonic()
             control.request_clocks(Clocks(600, 1000))
 
@@ -206,8 +206,7 @@ def test_nobody_waits_for_a_stopped_guardian_to_release(tmp_path: Path) -> None:
     gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
     with guarded(gpu) as control:
         control.request_clocks(Clocks(1000, 1000))
-        os.kill(guardian_of(gpu), signal.SIGSTOP)
-        time.sleep(0.05)
+        stop(guardian_of(gpu))
         begun_s = time.monotonic()
     assert time.monotonic() - begun_s < 5
     assert gpu.locks() == AUTO_CLOCKS
