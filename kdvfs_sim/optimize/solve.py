@@ -212,7 +212,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
             f"{value!r} ({answer.message}) lies below its own lower bound {bound!r}"
         )
-    bound = min(bound, value)  # rounding
+    bound = float(min(bound, value))  # rounding; a Python number, as every number of an answer
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
     schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
     notes = [answer.message] if len(schedules) > 1 else []
