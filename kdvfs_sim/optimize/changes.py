@@ -148,6 +148,7 @@ def _widest(cells: Cells) -> float:
 
 
 def order_of(rules: Rules) -> Order:
+    """Of every source the targets by how soon they are reached, those that nobody may ask for last."""
     work_ns = rules.work_ns.copy()
     never = np.iinfo(np.int64).max // 4
     work_ns[:, ~rules.requestable] = never

@@ -111,15 +111,12 @@ class Charged:
                 self._chase = Chase(paths=predicted, gap=gap, seeds=chase.frontier.tightest(self._target))
                 self._outcomes = []
 
-    def waits(self) -> None:
-        """Take back what sums say, for what holds where gaps may be longer."""
-        self.bound = self.mixed_bound = -np.inf
-        problem, frontier = self._problem, self._relaxed
-        known, seeds = frontier.outcomes, frontier.tightest(self._target)
-        lines = waiting_frontier(problem, self._target, known, seeds, gap=self._gap)
-        if lines is not None and lines.outcomes:
-            self.bound = lines.bound(self._target)
-            self.mixed_bound = lines.bound(Target.of_mean(problem.objective))
+    def waiting(self) -> Frontier:
+        """Lines that hold where gaps may be longer than the chain's, too; none if none are known."""
+        known, seeds = self._relaxed.outcomes, self._relaxed.tightest(self._target)
+        return waiting_frontier(
+            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap
+        )
 
     def outcomes(self, target: Target) -> list[Outcome]:
         """What is predicted near a budget, on both sides of it."""

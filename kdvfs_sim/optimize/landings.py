@@ -303,7 +303,7 @@ def _land_on(
 
 @borrowing
 def _in_parts(model: Model, table: Table, i: int, a: int, m: int, s: int, n: int) -> None:
-    """Of targets that land inside launch m what landing at its beginning and at its end costs in proportion."""
+    """Of targets that land inside launch m what landing at both its ends costs, in proportion."""
     order, costs, starts = model.order, table.costs, model.runs.start_ns
     runs_ns = starts[a, m + 1] - starts[a, m]
     for t in range(n):

@@ -36,8 +36,8 @@ NEVER = 2**62
 
 def waiting_frontier(
     problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float
-) -> Frontier | None:
-    """Lines that hold however long gaps are; None where they say nothing, or nothing new.
+) -> Frontier:
+    """Lines that hold however long gaps are; none where they would say nothing new, or nothing is known.
 
     ``known``: outcomes that cost about as little as can be, which say how quick changes need to be. They and
     ``seeds`` decide how close the bound is, and not whether it is one.
@@ -47,10 +47,10 @@ def waiting_frontier(
     rows = np.flatnonzero(costs.requestable | (np.arange(costs.n_clocks) == start))
     by_start = start if problem.boundary == "one-shot" else None
     cells = cells_of(chain, costs, rows, at_least=True, start=by_start)
-    if not seeds or not known or cells.allowed.size > LONG:
-        return None
+    if not _alone(problem) or not seeds or not known or cells.allowed.size > LONG:
+        return Frontier()
     if not (cells.allowed.any(axis=1).all() and np.isfinite(cells.idle_w).all()):
-        return None
+        return Frontier()
     if not chain.floors_exact or switching.stall_ns.any():
         cells = cells._replace(floor_ns=0 * cells.floor_ns)
     work = _Work.of(cells)
@@ -66,7 +66,7 @@ def waiting_frontier(
     issued_ns = slip_ns if problem.protocol.anticipates else 0
     waited_ns = min(waited_ns, least_ns - issued_ns - part_ns - 2)
     if not waited_ns > 0:
-        return None
+        return Frontier()
 
     def quick(quicker_ns: int) -> OpenPaths | ClosedPaths:
         """Changes that are so much quicker."""
@@ -99,6 +99,14 @@ def waiting_frontier(
         change_ns=least_ns - waits_ns[-1] - issued_ns,
     )
     return explore(oracle, target, near=gap / 2, gap=gap, seeds=seeds, max_calls=MAX_CALLS)
+
+
+def _alone(problem: Problem) -> bool:
+    """Does a launch take and draw the same however long the device waits, one after another? And may
+    it run under two clocks wherever it may run under either?"""
+    if problem.protocol.drains or problem.aggregation == "local" or problem.chain.precedence is None:
+        return False
+    return problem.chain.precedence().slowest_ns is None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
