@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kdvfs_sim.core.documents import json_of
 from kdvfs_sim.core.errors import DeviceError
 
 
@@ -85,7 +86,7 @@ def _records(data: bytes) -> Iterator[dict[str, Any]]:
     for line in data.split(b"\n"):
         if line.startswith(b"{"):
             try:
-                record = json.loads(line)
+                record = json_of(line)
             except ValueError:
                 continue  # cut short by a killed writer: never acknowledged to anybody
             yield record

@@ -56,7 +56,8 @@ def _open_streams() -> None:
 def _usage_or_bug(error: Any) -> None:
     # Typer carries its own copy of click, so its exceptions are known by what they offer
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        _fail(f"{error.format_message()} (see kdvfs --help)", 2)
+        command = getattr(getattr(error, "ctx", None), "command_path", "kdvfs")
+        _fail(f"{error.format_message()} (see {command} --help)", 2)
     if type(error).__name__ == "Abort" or _is_interrupt(error):
         _fail("interrupted", 130)
     if os.environ.get("KDVFS_DEBUG"):

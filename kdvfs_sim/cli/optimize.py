@@ -178,7 +178,11 @@ def command(
 
 def _probability_from(text: str) -> float:
     """Raises UsageError."""
-    share = parse_percent(text, "--confidence") / 100
+    right = UsageError(f"--confidence {text!r}: from 50% to less than 100% is right")
+    try:
+        share = parse_percent(text, "--confidence") / 100
+    except UsageError:
+        raise right from None
     if not 0.5 <= share < 1:
-        raise UsageError(f"--confidence {text!r}: from 50% to less than 100% is right")
+        raise right
     return share

@@ -10,6 +10,9 @@ from typing import Final, TypeAlias
 from kdvfs_sim.core.checks import whole
 from kdvfs_sim.core.errors import InputError, UnsupportedClocksError
 
+MAX_MHZ: Final = 1_000_000  # far beyond any GPU: whoever gives more means another unit
+_MAX_DIGITS: Final = 18  # of a number that is worth reading
+
 
 class Auto(Enum):
     """The type of ``AUTO``: this clock is left to the driver's own governor."""
@@ -53,6 +56,10 @@ class Clocks:
                 object.__setattr__(self, name, value)
             if value <= 0:
                 raise InputError(f"Clocks: {name} is {value}; a clock is at least 1 MHz, or AUTO")
+            if value > MAX_MHZ:
+                raise InputError(
+                    f"Clocks: {name} is over {MAX_MHZ}; 1 to {MAX_MHZ} MHz is right (another unit?)"
+                )
 
     @property
     def sort_key(self) -> tuple[float, float]:
@@ -81,11 +88,12 @@ class Clocks:
                 raise InputError(f"clocks {text!r}: write sm=MHZ,mem=MHZ, either may be auto")
             if value == "auto":
                 values[key] = AUTO
-            elif value.isascii() and value.isdigit() and int(value) > 0:
+            elif value.isascii() and value.isdigit() and len(value) <= _MAX_DIGITS and int(value) > 0:
                 values[key] = int(value)
             else:
                 raise InputError(
-                    f"clocks {text!r}: {key}={value!r} is neither a whole number of MHz nor auto"
+                    f"clocks {text[:60]!r}: {key}={value[:60]!r} is neither a whole number of MHz nor auto; "
+                    f"1 to {MAX_MHZ} is right"
                 )
         return cls(values.get("sm", AUTO), values.get("mem", AUTO))
 

@@ -71,6 +71,11 @@ class Objective:
         if self.max_time_s is not None and self.max_energy_j is not None:
             raise InputError("Objective: give a time budget or an energy budget, not both")
 
+    @property
+    def unit(self) -> str:
+        """Of the number to minimize."""
+        return {"energy": "J", "time": "s", "edp": "J s", "ed2p": "J s^2"}[self.minimize]
+
     def value(self, time_s: float, energy_j: float) -> float:
         """The number to minimize, in J, s, J s or J s^2."""
         if self.minimize == "energy":

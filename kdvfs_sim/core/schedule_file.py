@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from kdvfs_sim.core.clocks import Clocks
+from kdvfs_sim.core.documents import json_of
 from kdvfs_sim.core.errors import InputError, ScheduleError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign, says_format
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
@@ -65,7 +66,7 @@ def read_schedule(path: str | Path) -> Schedule:
     path = Path(path)
     where = str(path)
     try:
-        document = json.loads(path.read_bytes())
+        document = json_of(path.read_bytes())
     except OSError as error:
         raise ScheduleError(where, error.strerror or str(error)) from None
     except ValueError as error:
@@ -94,7 +95,7 @@ def read_schedule(path: str | Path) -> Schedule:
 def read_about(path: str | Path) -> dict[str, Any]:
     """What the writer noted beside the requests: trace, GPU, policy; {} if nothing usable is there."""
     path = Path(path)
-    about = json.loads(path.read_bytes()).get("about")
+    about = json_of(path.read_bytes()).get("about")
     return about if isinstance(about, dict) else {}
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -13,14 +11,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from kdvfs_sim.core.checks import finite
+from kdvfs_sim.core.clocks import MAX_MHZ
+from kdvfs_sim.core.documents import toml_of
 from kdvfs_sim.core.errors import InputError, UnknownGpuError
 from kdvfs_sim.core.files import atomic_write, refuse_foreign
 from kdvfs_sim.core.version import __version__
-from kdvfs_sim.gpu.facts import ClockList, Fact, GpuFacts, MemoryClock, check_path
+from kdvfs_sim.gpu.facts import ClockList, Fact, GpuFacts, MemoryClock, check_path, unit_of
 
 FORMAT: Final = "kdvfs-gpu"
 SCHEMA_VERSION: Final = 1
 _HEAD: Final = ("format", "schema_version", "kdvfs_version", "name", "generation", "device_names")
+_BELIEVABLE: Final = {"MHz": (1.0, float(MAX_MHZ)), "W": (0.0, 1e6), "ns": (0.0, 1e15)}
+_OTHERS: Final = (0.0, 1e12)
 _FACT_KEYS: Final = ("value", "source", "kind", "low", "high", "note")
 
 
@@ -128,8 +131,8 @@ def _read(path: Path) -> GpuFacts:
 
 def _parse(data: bytes, slug: str, where: str) -> GpuFacts:
     try:
-        document = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        document = toml_of(data)
+    except ValueError as error:
         raise InputError(f"{where}: is not TOML ({error})") from None
     if document.get("format") != FORMAT:
         raise InputError(f"{where}: format is {document.get('format')!r}; {FORMAT!r} is right")
@@ -187,6 +190,11 @@ class _Entry:
             _number(table[key], f"{where}.{key}") if key in table else None for key in ("low", "high")
         )
         value = _number(table.get("value"), f"{where}.value")
+        least, most = _believable(path)
+        for key, number in (("low", low), ("value", value), ("high", high)):
+            if number is not None and not least <= number <= most:
+                unit = unit_of(path) or "and no unit"
+                raise InputError(f"{where}.{key} is {number!r}; {least:g} to {most:g} {unit} is right")
         try:
             check_path(path)
             return Fact(value=value, low=low, high=high, **self._origin(table, where))
@@ -207,9 +215,10 @@ class _Entry:
             values = tuple(_whole(value, f"{where}.list") for value in listed)
         else:
             first, last, step = (_number(table.get(k), f"{where}.{k}") for k in ("first", "last", "step"))
-            if not 0 < first <= last or step <= 0 or not math.isfinite(last):
+            if not 1 <= first <= last <= MAX_MHZ or step < 1:
                 raise InputError(
-                    f"{where} runs from {first} to {last} by {step}; an ascending range is right"
+                    f"{where} runs from {first:g} to {last:g} by {step:g}; an ascending range of MHz is "
+                    f"right, up to {MAX_MHZ} and in steps of at least 1"
                 )
             # steps of 7.5 MHz are listed rounded down: 135, 142, 150, ...
             values = tuple(int(first + i * step) for i in range(int((last - first) / step + 1e-9) + 1))
@@ -273,9 +282,19 @@ def _text(value: Any, where: str) -> str:
     return value
 
 
+def _believable(path: str) -> tuple[float, float]:
+    """Between which ends a number lies whatever the GPU: beyond them it is in another unit, or not one."""
+    if path.endswith("_share"):
+        return 0.0, 1.0
+    if path.startswith("rates."):
+        return 1.0, _OTHERS[1]
+    return _BELIEVABLE.get(unit_of(path), _OTHERS)
+
+
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{where} is {value!r}; a number is right")
+    finite(where, value)
     return value
 
 
@@ -304,6 +323,6 @@ def _plain(name: str) -> str:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return tomllib.loads(path.read_text()).get("format") == FORMAT
+        return toml_of(path.read_bytes()).get("format") == FORMAT
     except (OSError, ValueError):
         return False

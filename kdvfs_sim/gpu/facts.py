@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from kdvfs_sim.core.checks import one_of
-from kdvfs_sim.core.clocks import AUTO, ClockMhz, Clocks, ClockTable
+from kdvfs_sim.core.clocks import AUTO, MAX_MHZ, ClockMhz, Clocks, ClockTable
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.kinds import CATEGORIES
 
@@ -124,8 +124,8 @@ class ClockList:
         if not self.source:
             raise InputError("source is empty; say where the clock table comes from")
         values = self.values_mhz
-        if not values or values[0] <= 0 or list(values) != sorted(set(values)):
-            raise InputError("the SM clocks are not an ascending list of whole MHz above 0")
+        if not values or values[0] <= 0 or list(values) != sorted(set(values)) or values[-1] > MAX_MHZ:
+            raise InputError(f"the SM clocks are not an ascending list of whole MHz from 1 to {MAX_MHZ}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +147,8 @@ class MemoryClock:
     def __post_init__(self) -> None:
         if self.kind not in FACT_KINDS or not self.source:
             raise InputError(f"memory clock {self.mhz}: kind or source is missing")
-        if self.mhz <= 0:
-            raise InputError(f"memory clock {self.mhz}: a clock is at least 1 MHz")
+        if not 0 < self.mhz <= MAX_MHZ:
+            raise InputError(f"memory clock {self.mhz}: a clock is 1 to {MAX_MHZ} MHz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -231,7 +231,7 @@ def _head_text(path: Path) -> str | None:
         raise InputError(f"{path}: {error.strerror or error}") from None
     try:
         msgspec.json.decode(text, type=_Format)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return text
 

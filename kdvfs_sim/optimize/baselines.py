@@ -93,11 +93,15 @@ def _exact(problem: Problem, best: Solution) -> Solution:
 
 
 def best_of(objective: Objective, candidates: Sequence[Judged]) -> Solution:
-    """The best of some schedules that keeps the budget; among equals the fastest."""
+    """The best of some schedules that keeps the budget; among equals the fastest, and of those the one that
+    asks for least: a request that lands after the end changes nothing."""
     allowed = [one for one in candidates if objective.allows(one.time_s, one.energy_j)]
     if not allowed:
         return Solution(status="infeasible", n_evaluations=len(candidates))
-    best = min(allowed, key=lambda one: (objective.value(one.time_s, one.energy_j), one.time_s))
+    best = min(
+        allowed,
+        key=lambda one: (objective.value(one.time_s, one.energy_j), one.time_s, one.metrics.n_switches),
+    )
     return Solution(
         status="feasible",
         message=best.name,

@@ -103,7 +103,8 @@ def _rows(path: Path, lines: _Lines) -> Iterator[dict[str, Any]]:
             header = [cell.strip() for cell in next(reader, [])]
             unknown = [column for column in header if column not in _CELLS]
             if unknown or len(set(header)) < len(header):
-                problem = f"column {unknown[0][:60]!r} is unknown" if unknown else "a column is named twice"
+                named = unknown or [column for i, column in enumerate(header) if column in header[:i]]
+                problem = f"column {named[0][:60]!r} is {'unknown' if unknown else 'named twice'}"
                 raise TraceFormatError(str(path), f"{problem}; columns: {', '.join(_CELLS)}")
             for cells in reader:
                 if not cells:
@@ -112,13 +113,30 @@ def _rows(path: Path, lines: _Lines) -> Iterator[dict[str, Any]]:
                 if len(cells) != len(header):
                     raise TraceFormatError(where, f"has {len(cells)} cells; the header names {len(header)}")
                 yield _checked(where, dict(zip(header, map(str.strip, cells), strict=True)))
-        except (csv.Error, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            where = f"{path}: line {_line_not_in_utf8(path)}"
+            raise TraceFormatError(where, f"is not text in UTF-8 ({error.reason})") from None
+        except csv.Error as error:
             raise TraceFormatError(f"{path}: line {reader.line_num}", f"is not CSV text ({error})") from None
         except GZIP_ERRORS as error:
             where = f"{path}: line {reader.line_num}"
             raise TraceFormatError(
                 where, f"the compressed data is cut off or damaged there ({error})"
             ) from None
+
+
+def _line_not_in_utf8(path: Path) -> int:
+    """Text is decoded a block at a time: which line it was that could not be has to be looked for."""
+    with open_bytes(path) as file:
+        return next((number for number, line in enumerate(file, 1) if not _is_utf8(line)), 0)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _checked(where: str, row: Mapping[str, str]) -> dict[str, Any]:

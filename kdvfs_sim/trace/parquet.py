@@ -207,7 +207,7 @@ def _header_and_content(path: Path) -> tuple[str, bytes] | None:
         return None
     try:
         msgspec.json.decode(text, type=_Version)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return text, sealed[1]
 

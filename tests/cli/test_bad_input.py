@@ -156,6 +156,28 @@ def test_a_malformed_option_is_a_usage_error(kdvfs: Run, option: str, value: str
     assert_refused(kdvfs("optimize", LAYER, option, value), 2, option)
 
 
+@pytest.mark.parametrize("verb", [("optimize",), ("study", "switching"), ("hw", "observe")])
+def test_an_unknown_option_names_the_help_of_its_own_command(kdvfs: Run, verb: tuple[str, ...]) -> None:
+    assert_refused(kdvfs(*verb, LAYER, "--nonsense"), 2, f"(see kdvfs {' '.join(verb)} --help)")
+    assert_refused(kdvfs("--nonsense"), 2, "(see kdvfs --help)")
+
+
+@pytest.mark.parametrize("digits", [9, 20, 400, 5000])
+def test_clocks_of_any_length_are_refused_in_one_line(kdvfs: Run, digits: int) -> None:
+    assert_refused(kdvfs("replay", LAYER, "--clocks", "sm=" + "9" * digits), 2, "--clocks", "1000000")
+
+
+@pytest.mark.parametrize("value", ["nan", "20000%", "49%", "100%"])
+def test_a_probability_that_is_none_names_what_one_is(kdvfs: Run, value: str) -> None:
+    assert_refused(kdvfs("optimize", LAYER, "--confidence", value), 2, "from 50% to less than 100%")
+
+
+@pytest.mark.parametrize("lines", [b"7\n", b'{"format": "kdvfs-record"}\n[]\n', b"[" * 200_000 + b"\n{}\n"])
+def test_a_record_that_is_none_is_refused(kdvfs: Run, tmp_path: Path, lines: bytes) -> None:
+    (tmp_path / "record.jsonl").write_bytes(lines)
+    assert_refused(kdvfs("hw", "validate", tmp_path), 3, "record.jsonl")
+
+
 def numeric_options() -> list[tuple[list[str], str]]:
     """Every option of every command that takes a number: the command and the option."""
     found = []
@@ -259,6 +281,8 @@ def test_a_folder_that_cannot_be_made_is_refused(kdvfs: Run, tmp_path: Path, ver
     [
         (b"[]", "not a schedule"),
         (b"{", "not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
+        (b'{"format": "kdvfs-schedule", "schema_version": ' + b"9" * 5000 + b"}", "not JSON"),
         (b'{"format": "kdvfs-schedule", "schema_version": 99}', "99"),
         (
             b'{"format": "kdvfs-schedule", "schema_version": 1, "protocol": "free", "boundary": "periodic", '

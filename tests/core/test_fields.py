@@ -123,6 +123,9 @@ NUMBERS: dict[str, Callable[[], object]] = {
     "joules nan": lambda: Objective(minimize="time", max_energy_j=math.nan),
     "joules text": lambda: Objective(minimize="time", max_energy_j="90"),  # type: ignore[arg-type]
     "clock 1410.0": lambda: Clocks(1410.0, AUTO),  # type: ignore[arg-type]
+    "clock in Hz": lambda: Clocks(1_410_000_000, AUTO),
+    "clock that no float holds": lambda: Clocks(AUTO, 10**400),
+    "clock of many digits": lambda: Clocks.parse("sm=" + "9" * 5000),
 }
 
 

@@ -175,7 +175,49 @@ GOOD = files("kdvfs_sim.gpu").joinpath("catalogue", "h200.toml").read_text()
     [
         ('format = "kdvfs-gpu"', 'format = "toml"', r"format is 'toml'; 'kdvfs-gpu' is right"),
         ("schema_version = 1", "schema_version = 2", r"schema_version is 2; 1 is right"),
-        ("limit_w = { value = 700,", "limit_w = { value = -1,", r"power\.limit_w: low, value, high"),
+        ("limit_w = { value = 700,", "limit_w = { value = -1,", r"power\.limit_w\.value is -1; a finite"),
+        ("limit_w = { value = 700,", "limit_w = { value = inf,", r"power\.limit_w\.value is inf; a finite"),
+        (
+            "limit_w = { value = 700,",
+            f"limit_w = {{ value = {10**400},",
+            r"power\.limit_w\.value is 10+; a fin",
+        ),
+        (
+            "limit_w = { value = 700,",
+            "limit_w = { value = 7e200,",
+            r"limit_w\.value is 7e\+200; 0 to 1e\+06 W is right",
+        ),
+        (
+            "idle_w = { value = 119, low = 111,",
+            "idle_w = { value = 119, low = nan,",
+            r"idle_w\.low is nan; a fin",
+        ),
+        (
+            "knee_mhz = { value = 1290,",
+            "knee_mhz = { value = 0,",
+            r"knee_mhz\.value is 0; 1 to 1e\+06 MHz is",
+        ),
+        (
+            "tensor_flop_per_clock = { value = 540_672",
+            "tensor_flop_per_clock = { value = 0",
+            r"is 0; 1 to 1e\+12",
+        ),
+        (
+            "low = 0.0, high = 0.04, source",
+            "low = 0.0, high = 1.5, source",
+            r"fixed_share\.high is 1\.5; 0 to 1 ",
+        ),
+        ("step = 15, source", "step = nan, source", r"clocks\.sm_mhz\.step is nan; a finite number"),
+        ("step = 15, source", "step = inf, source", r"clocks\.sm_mhz\.step is inf; a finite number"),
+        ("step = 15, source", "step = 1e-9, source", r"by 1e-09; an ascending range"),
+        ("last = 1980", "last = 1_000_000_000_000", r"to 1e\+12 by 15; an ascending range of MHz"),
+        (
+            "value = 3201, source",
+            "value = 3_201_000_000, source",
+            r"memory clock 3201000000: a clock is 1 to",
+        ),
+        ("schema_version = 1", f"schema_version = {'9' * 5000}", r"is not TOML \(Exceeds the limit"),
+        ("schema_version = 1", f"schema_version = {'[' * 50_000}", r"is not TOML \(it is nested too deeply"),
         (
             "limit_w = { value = 700,",
             'limit_w = { value = "700",',

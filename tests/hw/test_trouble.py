@@ -186,6 +186,7 @@ def test_what_disagrees_with_readings_of_a_machine_that_was_too_busy_may_be_righ
     read = [1.3, 1.31, 1.32]
     step = [quantity("step", "time", "s", predicted, read, 0.02) for predicted in (1.0, 1.31)]
     assert [each.answer for each in step] == ["disagrees", "agrees"]
+    assert "predicted 1 s, read 1.31 s (1.3 to 1.32 s, 3 readings), " in str(step[0])
     doubted = Verdict(quantities=tuple(step)).doubted(troubles.doubt)
     assert [each.answer for each in doubted.quantities] == ["not enough data", "agrees"]
     assert doubted.overall == "not enough data"

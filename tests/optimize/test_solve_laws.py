@@ -120,6 +120,17 @@ def test_switching_longer_than_everything_leaves_the_baselines(problem: Problem)
         assert energy(answer) == energy(baseline)
 
 
+@given(problems(protocols=(FOLLOW, LOOKAHEAD), boundaries=("one-shot",)))
+def test_no_lock_is_asked_for_that_lands_after_the_end(problem: Problem) -> None:
+    """It is as good as the clocks in force at the start, which need no request."""
+    never = SwitchTable.uniform(problem.costs.n_clocks, host_call_ns=0, switching_ns=NEVER_NS)
+    problem = with_switching(problem, never)
+    lock = static_lock(problem)
+    assume(lock.metrics is not None)
+    assert lock.metrics is not None
+    assert lock.metrics.n_switches == 0
+
+
 @given(
     problems(protocols=(DRAIN,)) | problems(protocols=(LOOKAHEAD,), boundaries=("periodic",)),
     st.integers(0, 2**31),

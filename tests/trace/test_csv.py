@@ -111,7 +111,7 @@ def test_a_bad_cell_is_named(tmp_path: Path, row: str, column: str, value: str) 
     ("text", "problem"),
     [
         ("name,start_ns,duration_ns,strem\na,1,2,3\n", "column 'strem' is unknown; columns: name, start_ns"),
-        ("name,start_ns,duration_ns,name\na,1,2,3\n", "a column is named twice"),
+        ("name,start_ns,duration_ns,name\na,1,2,3\n", "column 'name' is named twice"),
         ("name,start_ns,duration_ns\na,1\n", "line 2: has 2 cells; the header names 3"),
         ('name,start_ns,duration_ns\n"a,1,2\n', "is not CSV text"),
         ("name,start_ns,duration_ns\n", "holds no GPU operation"),
@@ -131,9 +131,11 @@ def test_a_bad_file_is_one_line(tmp_path: Path, text: str, problem: str) -> None
 
 def test_bytes_that_are_not_text(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_bytes(b"name,start_ns,duration_ns\na\xff,1,2\n")
-    with pytest.raises(TraceFormatError, match="is not CSV text"):
-        read_trace(path)
+    whole = b"name,start_ns,duration_ns\n" + b"a,1,2\n" * 5000
+    for data, number in ((whole + b"a\xff,1,2\n", 5002), (whole[:26] + b"\xff,1,2\n" + whole[26:], 2)):
+        path.write_bytes(data)
+        with pytest.raises(TraceFormatError, match=rf"t\.csv: line {number}: is not text in UTF-8 "):
+            read_trace(path)
 
 
 def test_a_file_that_may_be_cut_in_its_last_number_says_so(tmp_path: Path) -> None:

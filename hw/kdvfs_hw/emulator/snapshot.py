@@ -17,6 +17,7 @@ from kdvfs_hw.emulator.faults import Fault
 from kdvfs_hw.emulator.history import History
 from kdvfs_hw.emulator.state import Landing, State, Work
 from kdvfs_sim.core.clocks import AUTO, ClockMhz
+from kdvfs_sim.core.documents import json_of
 
 NAME: Final = "state.bin"
 _PLAIN: Final = ("t_ns", "energy_j", "capped", "goal_sm_mhz", "temperature_c", "moves", "ended")
@@ -51,7 +52,7 @@ def load_newer(folder: Path, fresh: State, offset: int, size: int, start_ns: int
     """
     try:
         with (folder / NAME).open("rb") as file:
-            document = json.loads(file.readline())
+            document = json_of(file.readline())
             if document["start_ns"] != start_ns or not offset < document["offset"] <= size:
                 return None
             return _restored(fresh.fork(), document, file.read()), document["offset"]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from kdvfs_hw.emulator.behaviour import TableBehaviour
 from kdvfs_hw.emulator.sensors import Sensors
 from kdvfs_hw.emulator.state import State, Thermal
+from kdvfs_sim.core.documents import json_of
 from kdvfs_sim.core.errors import DeviceError
 from kdvfs_sim.core.governor import DynamicGovernor
 
@@ -87,7 +88,7 @@ class Loaded:
 def load(path: Path) -> Loaded:
     """Read ``device.json``. Raises DeviceError if it is missing or not ours."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json_of(path.read_bytes())
         return Loaded(
             spec=DeviceSpec.from_json(document["spec"]),
             uuid=document["uuid"],

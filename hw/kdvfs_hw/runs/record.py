@@ -18,6 +18,7 @@ from kdvfs_hw.measure.counter import Edge
 from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.workloads.base import Part
 from kdvfs_sim.core.device import Device
+from kdvfs_sim.core.documents import json_of
 from kdvfs_sim.core.errors import InputError
 from kdvfs_sim.core.files import atomic_write
 from kdvfs_sim.core.version import __version__
@@ -163,13 +164,17 @@ def read_record(path: Path) -> list[dict[str, Any]]:
         raise InputError(f"{path}: cannot be read ({error})") from None
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            lines.append(json.loads(line))
+            lines.append(json_of(line))
         except ValueError:
             if number == len(text.splitlines()):
                 break  # cut short while it was written
             raise InputError(f"{path}: line {number} is not JSON") from None
     head = lines[0] if lines else {}
-    if head.get("format") != FORMAT or head.get("schema_version") != SCHEMA_VERSION:
+    if (
+        not all(isinstance(line, dict) for line in lines)
+        or head.get("format") != FORMAT
+        or head.get("schema_version") != SCHEMA_VERSION
+    ):
         raise InputError(f"{path}: is not a record of version {SCHEMA_VERSION}; kdvfs hw observe writes one")
     return lines
 

@@ -57,8 +57,8 @@ class Quantity:
             return f"{head} (predicted {self.predicted:.5g} {self.unit}; {self.note or 'too few readings'})"
         m = self.measured
         return (
-            f"{head}: predicted {self.predicted:.5g} {self.unit}, read {m.mean:.5g} "
-            f"({m.low:.5g} to {m.high:.5g}, {m.n} readings), {self.error_pct:+.2f} %"
+            f"{head}: predicted {self.predicted:.5g} {self.unit}, read {m.mean:.5g} {self.unit} "
+            f"({m.low:.5g} to {m.high:.5g} {self.unit}, {m.n} readings), {self.error_pct:+.2f} %"
         )
 
 

@@ -163,11 +163,12 @@ def never_worse_than_a_baseline(optimizer: Optimizer, problem: Problem) -> None:
     candidates = locks(problem)
     baselines = {"static": static_lock(problem, candidates), "static-mix": static_mix(problem, candidates)}
     own = value(problem, None if solution.schedule is None else measured(problem, solution))
+    unit = problem.objective.unit
     for name, baseline in baselines.items():
         least = value(problem, baseline.metrics)
         require(
             at_most(own, least, EXACT),
-            f"{'no answer' if np.isinf(own) else f'{own:.9g}'} where {name} gives {least:.9g}: "
+            f"{'no answer' if np.isinf(own) else f'{own:.9g} {unit}'} where {name} gives {least:.9g} {unit}: "
             f"{baseline.message}",
         )
 
@@ -186,18 +187,22 @@ def lower_bound_is_true(optimizer: Optimizer, problem: Problem) -> None:
     assume(solution.lower_bound is not None)
     bound = solution.lower_bound
     assert bound is not None
-    own = value(problem, solution.metrics)
-    require(at_most(bound, own, EXACT), f"the bound is {bound:.12g}, the answer itself {own:.12g}")
+    own, unit = value(problem, solution.metrics), problem.objective.unit
+    said = f"the bound is {bound:.12g} {unit}"
+    require(at_most(bound, own, EXACT), f"{said}, the answer itself {own:.12g} {unit}")
     best, plan = best_by_trying_all(problem)
-    require(at_most(bound, best, EXACT), f"the bound is {bound:.12g}; {words(plan)} gives {best:.12g}")
+    require(at_most(bound, best, EXACT), f"{said}; {words(plan)} gives {best:.12g} {unit}")
 
 
 @law("optimizer", lambda _: small)
 def optimal_where_it_says_so(optimizer: Optimizer, problem: Problem) -> None:
     """No plan of the decision space is better than an answer whose status is ``optimal``."""
-    own = claimed(optimizer, problem)
+    own, unit = claimed(optimizer, problem), problem.objective.unit
     best, plan = best_by_trying_all(problem)
-    require(at_most(own, best, CLAIMED), f"{own:.12g} is called optimal; {words(plan)} gives {best:.12g}")
+    require(
+        at_most(own, best, CLAIMED),
+        f"{own:.12g} {unit} is called optimal; {words(plan)} gives {best:.12g} {unit}",
+    )
 
 
 # -- manners -------------------------------------------------------------------------------------------

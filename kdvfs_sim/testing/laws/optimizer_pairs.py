@@ -56,7 +56,8 @@ def more_slack_is_never_worse(optimizer: Optimizer, case: tuple[Problem, float])
     own = value(problem, found(strict).metrics)
     require(
         at_most(loose, own, CLAIMED),
-        f"{loose:.12g} is called optimal at {factor} times the budget of an answer of {own:.12g}",
+        f"{loose:.12g} {objective.unit} is called optimal at {factor} times the budget of an answer of "
+        f"{own:.12g} {objective.unit}",
     )
 
 
@@ -203,7 +204,7 @@ def two_traces_joined_are_no_worse(optimizer: Optimizer, case: tuple[Problem, An
     parts = value(first, measured(first, one)) + value(second, measured(second, two))
     require(
         at_most(both, parts, CLAIMED),
-        f"{both:.12g} is called optimal for both in a row; apart they take {parts:.12g}",
+        f"{both:.12g} J is called optimal for both in a row; apart they take {parts:.12g} J",
     )
 
 
@@ -226,7 +227,8 @@ def changes_that_cost_nothing_are_free(optimizer: Optimizer, problem: Problem) -
     free = altered(problem, switches=nothing, protocol=FREE)
     own, least = solve(optimizer, drained), found(solve(optimizer, free))
     a, b = value(problem, own.metrics), value(problem, least.metrics)
-    require(at_most(a, b, CLAIMED), f"{a:.12g} under drain at no cost, {b:.12g} under free")
+    unit = problem.objective.unit
+    require(at_most(a, b, CLAIMED), f"{a:.12g} {unit} under drain at no cost, {b:.12g} {unit} under free")
 
 
 @law("optimizer", lambda _: problems(protocols=(DRAIN, FOLLOW), slacks=(0.1, 1.0, 0.0)))
