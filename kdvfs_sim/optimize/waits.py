@@ -38,6 +38,7 @@ def waiting_frontier(
     problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float
 ) -> Frontier:
     """Lines that hold however long gaps are; none where they would say nothing new, or nothing is known.
+    They speak of all schedules, whatever launches share a choice or keep a rule of their own.
 
     ``known``: outcomes that cost about as little as can be, which say how quick changes need to be. They and
     ``seeds`` decide how close the bound is, and not whether it is one.
@@ -102,9 +103,8 @@ def waiting_frontier(
 
 
 def _alone(problem: Problem) -> bool:
-    """Does a launch take and draw the same however long the device waits, one after another? And may
-    it run under two clocks wherever it may run under either?"""
-    if problem.protocol.drains or problem.aggregation == "local" or problem.chain.precedence is None:
+    """Does one launch run after another, and take and draw the same however long the device waits?"""
+    if problem.protocol.drains or problem.chain.precedence is None:
         return False
     return problem.chain.precedence().slowest_ns is None
 
