@@ -40,6 +40,8 @@ def load_gpu(name: str | Path) -> GpuFacts:
     Raises UnknownGpuError listing the names; InputError, one line with file, key and value, for a
     file that cannot be read.
     """
+    if not isinstance(name, str | Path):
+        raise InputError(f"GPU is a {type(name).__name__}; a name, or the path of an entry, is right")
     text = str(name)
     if text.endswith(".toml"):
         return _read(Path(text))

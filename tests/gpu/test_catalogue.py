@@ -326,3 +326,8 @@ def test_units_come_from_names() -> None:
     assert unit_of("switching.sm.host_call_ns") == "ns"
     assert unit_of("rates.dram_bytes_per_clock") == "B/clock"
     assert unit_of("voltage.rise") == unit_of("rates.n_sm") == ""
+
+
+def test_an_entry_is_no_name_of_one() -> None:
+    with pytest.raises(InputError, match="GPU is a GpuFacts; a name, or the path of an entry, is right"):
+        load_gpu(load_gpu("h200"))  # type: ignore[arg-type]
