@@ -144,6 +144,13 @@ def test_a_share_of_an_energy_that_is_not_known_is_no_budget() -> None:
         Budget(energy_pct=90).objective("energy", auto)
 
 
+def test_a_budget_is_of_time_or_of_energy() -> None:
+    assert Budget().slack_pct == 0.6
+    assert Budget(energy_pct=90).slack_pct is None
+    with pytest.raises(InputError, match="slack_pct or energy_pct, not both"):
+        Budget(slack_pct=1, energy_pct=90)
+
+
 def test_a_request_of_numpy_numbers_is_written_and_read_back(tmp_path: Path) -> None:
     clocks = Clocks(np.int64(1410), np.int32(3201))  # type: ignore[arg-type]
     one = np.int64(1)

@@ -412,6 +412,40 @@ def test_a_budget_of_energy_ends_with_what_is_fastest(layer: Scene) -> None:
         assert sentence.startswith(says)
 
 
+def test_every_row_keeps_a_budget_of_energy_and_minimizes_what_it_is_named_for(tiny: Scene) -> None:
+    """One so tight that EDP alone would break it; EDP without a budget takes more energy, and is less."""
+    base = tiny.auto_metrics
+    assert base.energy_j is not None
+    edp = solve(tiny.problem(Objective(minimize="edp"), "free"), seed=0).metrics
+    assert edp is not None
+    assert edp.energy_j is not None
+    energy_pct = 100 * edp.energy_j / base.energy_j - 1
+    table = equal_slack(tiny, budget=Budget(energy_pct=energy_pct), protocols=["free"], plans=PLANS_KNOWN)
+    rows = {row.name: row for row in table.rows if row.name != "auto"}
+    for row in rows.values():
+        if row.energy_pct is not None:
+            assert row.energy_pct <= energy_pct - 100 + 1e-9, row.name
+    assert {name: row.objective for name, row in rows.items() if " ed" in name} == {
+        "launch edp": "edp",
+        "launch ed2p": "ed2p",
+    }
+
+    def value(name: str, power: int) -> float:
+        time_pct, saved_pct = rows[name].time_pct, rows[name].energy_pct
+        assert time_pct is not None
+        assert saved_pct is not None
+        return (100 + saved_pct) * (100 + time_pct) ** power
+
+    for power, name in ((1, "launch edp"), (2, "launch ed2p")):
+        bound_pct = rows[name].lower_bound_pct
+        assert bound_pct is not None
+        assert value(name, power) >= 100 ** (power + 1) * (1 + bound_pct / 100) * (1 - 1e-9)
+        for other in ("static", "kind", "launch", "launch edp", "launch ed2p"):
+            assert value(name, power) <= value(other, power) * (1 + 1e-9), (name, other)
+    assert rows["launch local"].status == "not applicable"
+    assert "budget of time" in rows["launch local"].reason
+
+
 def test_a_limit_that_the_idle_gpu_exceeds_is_none() -> None:
     """A B200 may be set to 200 W and draws 250 W idle."""
     scene = build_scene(read_trace("h200_decode_tiny_kernels"), gpu="b200")
