@@ -63,7 +63,8 @@ def solve(
     periodic boundary the answer may be two schedules in turn over iterations. ``also``: plans for the same
     launches, made for another protocol or with less freedom; they are judged too, with requests placed as
     this protocol asks. Infeasible and not applicable are statuses. Raises nothing but what
-    ``problem.evaluate`` raises, and InvariantError for an answer below its bound: our bug.
+    ``problem.evaluate`` raises, ScheduleError for a plan in ``also`` that drives other launches, and
+    InvariantError for an answer below its bound: our bug.
     """
     may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
     return _solve(problem, seed, gap, may_mix=may_mix, also=also)
