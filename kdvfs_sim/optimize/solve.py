@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kdvfs_sim.core.errors import InvariantError, NotApplicableError
+from kdvfs_sim.core.errors import InputError, InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import (
@@ -171,7 +171,7 @@ def _bound(method: Method, answer: Solution) -> float:
 def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     """The answer with its bound, its status, and in words where it came from.
 
-    Raises InvariantError for an answer below a bound that speaks of it.
+    Raises InvariantError for an answer below a bound that speaks of it, InputError if its energy is below 0.
     """
     if answer.metrics is None or answer.schedule is None:
         proven = bound == np.inf
@@ -179,6 +179,11 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         return replace(answer, status="infeasible", message=message)
     value = _value(problem.objective, answer)
     if value < bound * (1 - CLOSED):
+        if answer.metrics.energy_j is not None and answer.metrics.energy_j < 0:
+            raise InputError(
+                f"optimize: the answer takes {answer.metrics.energy_j:.4g} J: kernels that run at once draw "
+                "less than nothing in the cost table; power_w at least as idle_power_w at its clocks is right"
+            )
         raise InvariantError(
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
             f"{value!r} ({answer.message}) lies below its own lower bound {bound!r}"

@@ -148,6 +148,16 @@ class Program:
         bounds = np.searchsorted(self.stream[order], np.arange(len(self.streams) + 1))
         return tuple(order[a:b] for a, b in itertools.pairwise(bounds))
 
+    @cached_property
+    def typical_ns(self) -> npt.NDArray[np.float64]:
+        """(n_kinds,): median recorded duration; 0 for a kind without launches on these devices."""
+        typical = np.zeros(len(self.kinds))
+        order = np.argsort(self.kind, kind="stable")
+        present, first = np.unique(self.kind[order], return_index=True)
+        for kind, durations in zip(present, np.split(self.duration_ns[order], first[1:]), strict=True):
+            typical[kind] = np.median(durations)
+        return typical
+
     def stream_index(self, device: int | None, stream: int | None) -> int:
         """Index of a recorded stream; None is the only one there is. Raises InputError naming those that
         exist."""

@@ -160,7 +160,8 @@ class _Comparison:
         self.auto_dynamic = (
             None if scene.governor is None else scene.replay(auto, "free", governor=scene.governor).metrics
         )
-        comparable(self.auto_at["nominal"])
+        for metrics in self.auto_at.values():
+            comparable(metrics)
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}
