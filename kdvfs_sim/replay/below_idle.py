@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kdvfs_sim.core.errors import InputError
-from kdvfs_sim.replay.states import States
+from kdvfs_sim.replay.states import ROUNDING, States
 
 if TYPE_CHECKING:
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.replay.program import Program
     from kdvfs_sim.replay.timeline import Timeline
 
-ROUNDING: Final = 1e-9  # relative to what the parts of a sum come to
 N_NAMED: Final = 3
 
 Running = tuple[int, tuple[int, ...]]  # index of the device, kinds in order
@@ -48,23 +47,20 @@ def _refuse_at_locks(program: Program, costs: CostTable) -> None:
 
 
 def refuse_energy_below_zero(timeline: Timeline, costs: CostTable) -> None:
-    """The same of a replay that took less than no energy, unless that is rounding."""
+    """The same of a replay that took less than no energy."""
     if not timeline.energy_j < 0:  # or not known
         return
     states, program = timeline.states, timeline.program
-    gross = 0.0
     met: list[tuple[int, tuple[int, ...], int]] = []
     for d in timeline.intervals_of:
         lasts_ns = d.end_ns - d.start_ns
         power_w = states.power_w[d.state]
-        gross += float((np.abs(power_w) * lasts_ns).sum()) * 1e-9
         bounds = np.searchsorted(d.member_interval, np.arange(d.state.size + 1))
         for i in np.flatnonzero(power_w < 0).tolist():
             ops = d.member_op[bounds[i] : bounds[i + 1]]
             kinds = tuple(sorted(program.kind[ops].tolist()))
             met.append((int(lasts_ns[i]), kinds, int(states.effective[d.state[i]])))
-    if timeline.energy_j < -ROUNDING * gross:
-        raise InputError(_words(program, costs, met))
+    raise InputError(_words(program, costs, met))
 
 
 def _overlap(program: Program) -> bool:
