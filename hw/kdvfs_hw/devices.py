@@ -173,7 +173,10 @@ def _emulated_folder() -> Path:
 
 
 def runtime_folder() -> Path:
-    """A folder of this user that a restart of the machine may empty: KDVFS_RUNTIME_DIR or the system's."""
+    """A folder of this user that a restart of the machine may empty: KDVFS_RUNTIME_DIR or the system's.
+
+    Raises DeviceError if there is none that is this user's alone.
+    """
     named = os.environ.get("KDVFS_RUNTIME_DIR") or os.environ.get("XDG_RUNTIME_DIR")
     if named:
         return Path(named) / "kdvfs"

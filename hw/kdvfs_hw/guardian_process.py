@@ -108,6 +108,7 @@ class Guardian:
 
 
 def main(argv: list[str]) -> None:
+    """Guard the run at the other end of the socket numbered ``argv[1]`` until its clocks are released."""
     for name in _IGNORED:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     with suppress(OSError):  # only root may: the kernel should look elsewhere when memory runs out

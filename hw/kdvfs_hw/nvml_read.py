@@ -124,7 +124,10 @@ class NvmlSession:
             _use_library(None)
 
     def ensure(self) -> None:
-        """Start the library if this process has not: driver state does not survive a fork."""
+        """Start the library if this process has not: driver state does not survive a fork.
+
+        Raises DeviceError if the binding is not NVIDIA's or the driver refuses.
+        """
         pid = os.getpid()
         if self._pid == pid:
             return

@@ -92,6 +92,7 @@ def operating_points(
 
 
 def uses_tensor_units(kinds: Sequence[KernelKind]) -> npt.NDArray[np.bool_]:
+    """(n_kinds,), by category: a recording does not say."""
     return np.array([kind.category in TENSOR_CATEGORIES for kind in kinds], dtype=np.bool_)
 
 

@@ -30,7 +30,6 @@ FORMAT: Final = "kdvfs-cost-table"
 SCHEMA_VERSION: Final = 1
 _METADATA_KEY: Final = "kdvfs"
 _MAX_MHZ: Final = 20_000
-_NUMBERS: Final = ("time_s", "duration_ns", "power_w", "energy_j", "idle_power_w")
 
 
 def cost_table_from_rows(

@@ -154,6 +154,15 @@ def blend(a: Metrics, b: Metrics, share: float) -> Metrics:
     )
 
 
+def judged_again(solution: Solution, evaluate: Callable[[Schedule], Metrics]) -> Metrics:
+    """What ``evaluate`` says of an answer that has a schedule: of the mean iteration if it is a mix."""
+    assert solution.schedule is not None
+    metrics = evaluate(solution.schedule)
+    if solution.alternate is None:
+        return metrics
+    return blend(metrics, evaluate(solution.alternate), solution.share)
+
+
 def _lower_hull(candidates: Sequence[Judged]) -> list[Judged]:
     """Those that no mix of others beats in both time and energy, by rising time."""
     hull: list[Judged] = []

@@ -39,6 +39,7 @@ class Rules(NamedTuple):
     drains: bool
     anticipates: bool
     periodic: bool
+    early: bool  # lookahead: may changes land inside launches, too, at what that costs at least?
     at_once: bool  # the first change of a one-shot lookahead may also be requested at the start
     trigger_ns: int
     switching_ns: Ints
@@ -101,6 +102,7 @@ def model_of(
     boundary: Boundary,
     rows: Ints,
     requestable: Bools,
+    early: bool = False,
 ) -> Model:
     """A chain under a protocol that charges its changes.
 
@@ -120,6 +122,7 @@ def model_of(
         drains=protocol.drains,
         anticipates=protocol.anticipates,
         periodic=boundary == "periodic",
+        early=early,
         at_once=protocol.anticipates and boundary == "one-shot",
         trigger_ns=0 if protocol.anticipates else protocol.trigger_ns,
         switching_ns=switching.switching_ns[pairs].astype(np.int64),
@@ -145,6 +148,7 @@ def _widest(cells: Cells) -> float:
 
 
 def order_of(rules: Rules) -> Order:
+    """Of every source the targets by how soon they are reached, those that nobody may ask for last."""
     work_ns = rules.work_ns.copy()
     never = np.iinfo(np.int64).max // 4
     work_ns[:, ~rules.requestable] = never

@@ -30,6 +30,7 @@ from kdvfs_sim.optimize.paths import CONVERGED, ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.shift import shift
 from kdvfs_sim.optimize.splice import splice
 from kdvfs_sim.optimize.target import Effort, Outcome, Target
+from kdvfs_sim.optimize.waits import waiting_frontier
 
 COARSE = 24  # clocks, or some more, and
 SHORT = 20_000  # launches that a first look at the multiplier makes do with
@@ -102,13 +103,20 @@ class Charged:
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
         self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
-        self._chase = chase
+        self._chase, self._relaxed = chase, chase.frontier
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
             predicted = self._paths(self._rows, at_least=False, gap=gap / 10)
             assert not isinstance(predicted, LongPaths)
             if not _alike(relaxed.model, predicted.model, gap):
                 self._chase = Chase(paths=predicted, gap=gap, seeds=chase.frontier.tightest(self._target))
                 self._outcomes = []
+
+    def waiting(self) -> Frontier:
+        """Lines that hold where gaps may be longer than the chain's, too; none if none are known."""
+        known, seeds = self._relaxed.outcomes, self._relaxed.tightest(self._target)
+        return waiting_frontier(
+            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap
+        )
 
     def outcomes(self, target: Target) -> list[Outcome]:
         """What is predicted near a budget, on both sides of it."""

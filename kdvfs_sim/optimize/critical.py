@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kdvfs_sim.core.compiled import compiled
+from kdvfs_sim.core.costs import CostTable
+from kdvfs_sim.core.precedence import Precedence
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.optimize.additive import LEAST_NS, Bools, Floats, Ints
 from kdvfs_sim.optimize.frontier import FASTEST, ROUNDING, Frontier
@@ -102,54 +104,15 @@ class CriticalPaths:
     def __init__(self, problem: Problem, group: Ints, allowed: Bools) -> None:
         assert problem.chain.precedence is not None
         self._graph = graph = problem.chain.precedence()
-        costs, protocol = problem.costs, problem.protocol
-        alone = graph.slowest_ns is None
-        idle_w = costs.idle_power_w
-        known = idle_w[np.isfinite(idle_w)]
-        self._floor = float(known.min(initial=np.inf)) * 1e-9 if known.size else 0.0  # J/ns
         self._launch = np.flatnonzero(graph.launch >= 0)
-        self._group = group[graph.launch[self._launch]]
-        self._plans = _Choices(
-            kind=graph.kind[self._launch],
-            duration_ns=graph.duration_ns[self._launch],
-            group=self._group,
-            ratio=costs.ratio,
-            added=(costs.request_power_w * 1e-9 - self._floor)[None],
-            account=np.zeros_like(self._launch),
-            may=allowed,
-        )
-        # What the bound may choose. Beside others a kernel may run at any row, whatever was asked for; and
-        # where a change lands in the midst of work, a launch also runs at the clocks of those before it.
-        ratio = costs.ratio if graph.slowest_ns is None else costs.duration_ns / graph.slowest_ns[:, None]
-        power_w = costs.request_power_w if alone else costs.power_w
-        added = np.stack([power_w * 1e-9 - self._floor, (power_w - idle_w) * 1e-9])
-        if graph.slowest_ns is not None:
-            # Who draws less than an idle device saves the more the longer it runs.
-            shortest_ns = np.where(np.isfinite(costs.duration_ns), costs.duration_ns, np.inf).min(axis=1)
-            added = np.where(added < 0, added * (graph.slowest_ns / shortest_ns)[:, None], added)
-        if alone and (protocol.drains or not protocol.charged):
-            groups, may = self._group, allowed
-        else:
-            groups = np.arange(len(graph.kind))
-            may = np.broadcast_to(costs.requestable | (not alone), (len(groups), costs.n_clocks))
-        if alone and protocol.charged and problem.boundary == "one-shot":  # until the first change
-            start = costs.auto if problem.start is None else problem.start
-            may = may | (np.arange(costs.n_clocks) == start)
-        self._choices = _Choices(
-            kind=graph.kind,
-            duration_ns=graph.duration_ns,
-            group=groups,
-            ratio=ratio,
-            added=added,
-            account=np.where(graph.apart, 0, 1),  # who counts all, and who what it adds to a running device
-            may=may,
-        )
-        # Beside others, how long a kernel takes may be known only of the clocks that the recording ran at.
-        guessed = not alone and (np.isnan(costs.duration_ns) & np.isfinite(power_w))[graph.kind].any()
-        whole = known.size == idle_w.size and not guessed
-        self.usable = self._choices.possible and (whole or (alone and known.size > 0))
+        self._floor = _least_power(problem.costs)  # J/ns
+        by_launch = group[graph.launch[self._launch]]
+        self._plans = _plan_choices(problem.costs, graph, self._launch, by_launch, allowed, self._floor)
+        self._choices = _bound_choices(problem, graph, by_launch, allowed, self._floor)
+        self.usable = self._choices.possible and _enough_known(problem.costs, graph)
         # Every start, end and change beside an operation rounds what is left of it.
-        each_ns = 1 if alone and not protocol.charged else 4 * math.ceil(_widest(self._choices.ratio))
+        whole = graph.slowest_ns is None and not problem.protocol.charged
+        each_ns = 1 if whole else 4 * math.ceil(_widest(self._choices.ratio))
         self._rounding_ns = each_ns * len(graph.kind)
         self._most = float(np.abs(self._choices.added).max(initial=0.0)) + self._floor
         # The shares, and the lags on the paths they are of: at first the longest path of the recording.
@@ -229,6 +192,89 @@ def explore_paths(paths: CriticalPaths, target: Target, *, gap: float) -> Fronti
         if frontier.bound(target) <= before * (1 + gap / 10) and len(slopes) > 2 * len(SPREAD):
             break
     return frontier
+
+
+def _least_power(costs: CostTable) -> float:
+    """What the device draws at least, in J/ns; 0 if it is not known when idle."""
+    known_w = costs.idle_power_w[np.isfinite(costs.idle_power_w)]
+    return float(known_w.min()) * 1e-9 if known_w.size else 0.0
+
+
+def _enough_known(costs: CostTable, graph: Precedence) -> bool:
+    """Is enough known of power to bound anything?
+
+    Beside others a kernel may run at any row, and how long it takes may be known only of the clocks that the
+    recording ran at.
+    """
+    idle_known = np.isfinite(costs.idle_power_w)
+    if graph.slowest_ns is None:
+        return bool(idle_known.any())
+    guessed = np.isnan(costs.duration_ns) & np.isfinite(costs.power_w)
+    return bool(idle_known.all() and not guessed[graph.kind].any())
+
+
+def _plan_choices(
+    costs: CostTable, graph: Precedence, ops: Ints, group: Ints, allowed: Bools, floor: float
+) -> _Choices:
+    """What plans choose among: the chain's launches, operations ``ops``, at rows that may be asked for."""
+    return _Choices(
+        kind=graph.kind[ops],
+        duration_ns=graph.duration_ns[ops],
+        group=group,
+        ratio=costs.ratio,
+        added=(costs.request_power_w * 1e-9 - floor)[None],
+        account=np.zeros_like(ops),
+        may=allowed,
+    )
+
+
+def _bound_choices(
+    problem: Problem, graph: Precedence, group: Ints, allowed: Bools, floor: float
+) -> _Choices:
+    """What the bound chooses among: every operation, at whatever it may come to run at."""
+    ratio, added = _prices(problem.costs, graph, floor)
+    groups, may = _reach(problem, graph, group, allowed)
+    return _Choices(
+        kind=graph.kind,
+        duration_ns=graph.duration_ns,
+        group=groups,
+        ratio=ratio,
+        added=added,
+        account=np.where(graph.apart, 0, 1),  # who counts all, and who what it adds to a running device
+        may=may,
+    )
+
+
+def _prices(costs: CostTable, graph: Precedence, floor: float) -> tuple[Floats, Floats]:
+    """Ratio of durations to recorded ones, (n_kinds, n_rows); and J/ns added to the least that the device
+    draws and to what it draws when idle, (2, n_kinds, n_rows). Beside others, both at their least."""
+    power_w = costs.request_power_w if graph.slowest_ns is None else costs.power_w
+    added = np.stack([power_w * 1e-9 - floor, (power_w - costs.idle_power_w) * 1e-9])
+    if graph.slowest_ns is None:
+        return costs.ratio, added
+    # Who draws less than an idle device saves the more the longer it runs.
+    shortest_ns = np.where(np.isfinite(costs.duration_ns), costs.duration_ns, np.inf).min(axis=1)
+    added = np.where(added < 0, added * (graph.slowest_ns / shortest_ns)[:, None], added)
+    return costs.duration_ns / graph.slowest_ns[:, None], added
+
+
+def _reach(problem: Problem, graph: Precedence, group: Ints, allowed: Bools) -> tuple[Ints, Bools]:
+    """Groups of operations, and the rows at which each may run.
+
+    Beside others a kernel may run at any row, whatever was asked for; and where a change lands in the midst
+    of work, a launch also runs at the clocks of those before it.
+    """
+    costs, protocol = problem.costs, problem.protocol
+    alone = graph.slowest_ns is None
+    if alone and (protocol.drains or not protocol.charged):
+        groups, may = group, allowed
+    else:
+        groups = np.arange(len(graph.kind))
+        may = np.broadcast_to(costs.requestable | (not alone), (len(groups), costs.n_clocks))
+    if alone and protocol.charged and problem.boundary == "one-shot":  # until the first change
+        start = costs.auto if problem.start is None else problem.start
+        may = may | (np.arange(costs.n_clocks) == start)
+    return groups, may
 
 
 def _widest(ratio: Floats) -> float:

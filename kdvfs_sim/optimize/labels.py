@@ -75,7 +75,6 @@ class Found(NamedTuple):
     boundary: int
     tree: int
     proven: float
-    n_labels: int
     amounts: Floats
     links: Ints
 
@@ -229,9 +228,7 @@ def search_labels(model: Model, trees: Trees, search: Search, best: float) -> Fo
         if n_labels > search.most:
             proven = -np.inf
             break
-    return Found(
-        best, found_label, found_boundary, found_tree, min(proven, best), n_labels, pool.amounts, pool.links
-    )
+    return Found(best, found_label, found_boundary, found_tree, min(proven, best), pool.amounts, pool.links)
 
 
 @borrowing

@@ -239,16 +239,17 @@ def lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
     starts, barred = model.runs.start_ns, model.runs.barred
     n, n_clocks = model.cells.allowed.shape
     limit = i + n if model.rules.periodic else n
+    early = 1 if model.rules.early else 0
     for a in range(n_clocks):
         n_targets = order.n_targets[a]
         if n_targets == 0:
             continue
         m = table.first[a]
-        while m > i and starts[a, m - 1] >= starts[a, i] + order.work_ns[a, 0]:
+        while m > i and starts[a, m - 1 + early] >= starts[a, i] + order.work_ns[a, 0]:
             m -= 1
         table.first[a] = m
         s = 0
-        while m <= limit:
+        while m <= limit - early:
             late_ns = starts[a, m] - starts[a, i + 1] if m > i + 1 else -1
             if late_ns >= order.work_ns[a, n_targets - 1]:
                 break
@@ -258,7 +259,7 @@ def lookahead(model: Model, table: Table, plan: Plan, i: int) -> None:
             if barred[a, m] != barred[a, i]:
                 break
             if table.point[a, m] - run[a, i] < value[i, a]:
-                most_ns = starts[a, m] - starts[a, i]
+                most_ns = starts[a, m + early] - starts[a, i]
                 s = _first_at(order.work_ns, a, s, n_targets, late_ns + 1)
                 stop = _first_at(order.work_ns, a, s, n_targets, most_ns + 1)
                 if s < stop:
@@ -295,7 +296,23 @@ def _land_on(
         for t in range(s, stop):
             b = order.target[a, t]
             costs[t - s] = base + ahead[order.level[a, b], m, b] + price[a, b]
+    if model.rules.early:
+        _in_parts(model, table, i, a, m, s, n_clocks if many else stop - s)
     _take_best(model, table, plan, i, a, m, -1, s, n_clocks if many else stop - s)
+
+
+@borrowing
+def _in_parts(model: Model, table: Table, i: int, a: int, m: int, s: int, n: int) -> None:
+    """Of targets that land inside launch m what landing at both its ends costs, in proportion."""
+    order, costs, starts = model.order, table.costs, model.runs.start_ns
+    runs_ns = starts[a, m + 1] - starts[a, m]
+    for t in range(n):
+        b = t if n == len(costs) else order.target[a, s + t]
+        over_ns = model.rules.work_ns[a, b] - (starts[a, m] - starts[a, i])
+        if over_ns > 0 and costs[t] < np.inf:
+            end = table.run[a, m + 1] - table.run[a, i] + table.ahead[order.level[a, b], m + 1, b]
+            end += table.price[a, b]
+            costs[t] += over_ns / runs_ns * (end - costs[t])
 
 
 @borrowing

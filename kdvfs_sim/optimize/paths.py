@@ -79,7 +79,6 @@ class ClosedPaths:
 
     model: Model
     gap: float = CONVERGED
-    n_sweeps: int = 0
     _met: list[tuple[float, Floats]] = field(default_factory=list)  # the last weights of time, and values
     _plan: Plan = field(init=False)
     _value: Floats = field(init=False)
@@ -104,7 +103,6 @@ class ClosedPaths:
         stale = 0
         for lap in range(MAX_LAPS):
             self._value[n : 2 * n] = guess
-            self.n_sweeps += 1
             reach = self._reach if lap else None
             sweep(self.model, energy_weight, time_weight, self._value, self._plan, reach=reach)
             cut = self._value[: self._cut]

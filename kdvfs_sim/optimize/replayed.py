@@ -29,7 +29,6 @@ REPLAYED_STEPS = 150_000
 class _Best(NamedTuple):
     value: float
     rows: Ints  # by group
-    judged: Judged
 
 
 def may_descend(problem: Problem) -> bool:
@@ -77,7 +76,7 @@ def _starts(problem: Problem, group: Ints, allowed: Bools, found: Sequence[Judge
             continue
         if any((rows == other.rows).all() for other in starts):
             continue
-        starts.append(_Best(objective.value(one.time_s, one.energy_j), rows, one))
+        starts.append(_Best(objective.value(one.time_s, one.energy_j), rows))
     return starts
 
 
@@ -112,7 +111,7 @@ def _descend(
                     continue
                 value = problem.objective.value(judged.time_s, judged.energy_j)
                 if value < best.value * (1 - BETTER):
-                    best = _Best(value, rows, judged)
+                    best = _Best(value, rows)
                     improved.append(judged)
         if not best.value < before:
             break

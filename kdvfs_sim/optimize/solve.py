@@ -16,28 +16,19 @@ import numpy as np
 from kdvfs_sim.core.errors import InputError, InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
-from kdvfs_sim.optimize.additive import (
-    Bools,
-    Cells,
-    Floats,
-    Groups,
-    Ints,
-    cells_of,
-    fold,
-    group_launches,
-    host_bound,
-)
-from kdvfs_sim.optimize.assignment import as_rows, as_schedule
-from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locked, locks, static_lock
+from kdvfs_sim.optimize.additive import Bools, Ints, group_launches
+from kdvfs_sim.optimize.allowed import free_choices, restricted
+from kdvfs_sim.optimize.assignment import as_rows
+from kdvfs_sim.optimize.baselines import Judged, best_mix, best_of, judge, locks, static_lock
 from kdvfs_sim.optimize.charged import Charged
 from kdvfs_sim.optimize.critical import CriticalPaths, explore_paths
-from kdvfs_sim.optimize.knapsack import EXACT, solve_knapsack
+from kdvfs_sim.optimize.free import Free
+from kdvfs_sim.optimize.frontier import Frontier
 from kdvfs_sim.optimize.replayed import improve, may_descend, rows_by_group
 from kdvfs_sim.optimize.target import Outcome, Target
 
 GAP = 1e-4  # relative: how far from its bound an answer may stay
 CLOSED = 1e-9  # relative: the gap below which an answer is called optimal
-FEW_GROUPS = 100
 N_JUDGED = 12  # outcomes placed and judged a round
 LONG = 100_000  # launches from which on fewer are judged
 N_BEYOND = 3  # of them beyond the budget, to be mixed over iterations
@@ -79,7 +70,8 @@ def pass_plan(problem: Problem, *, seed: int, gap: float = GAP) -> Solution:
 class Method(Protocol):
     """What knows a problem's bounds, in the objective's unit, and candidates on both sides of a budget.
 
-    ``bound`` holds for every schedule, ``mixed_bound`` for mixes of them over iterations, too.
+    ``bound`` holds for every schedule, ``mixed_bound`` for mixes of them over iterations, too: wherever the
+    sum over the chain bounds anything.
     """
 
     bound: float
@@ -94,6 +86,34 @@ class Method(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    """What no schedule lies below, and no mix of schedules over iterations; in the objective's unit."""
+
+    single: float
+    mixed: float
+
+    @classmethod
+    def of(cls, problem: Problem, method: Method) -> _Bounds:
+        if _adds_up(problem):
+            return cls(single=method.bound, mixed=method.mixed_bound)
+        nothing = cls(single=-np.inf, mixed=-np.inf)
+        return (
+            nothing.raised_by(method.waiting(), problem.objective) if isinstance(method, Charged) else nothing
+        )
+
+    def raised_by(self, paths: Frontier, objective: Objective) -> _Bounds:
+        if not paths.outcomes:
+            return self
+        return _Bounds(
+            single=max(self.single, paths.bound(Target.of(objective))),
+            mixed=max(self.mixed, paths.bound(Target.of_mean(objective))),
+        )
+
+    def speaking_of(self, answer: Solution) -> float:
+        return self.single if answer.alternate is None else self.mixed
+
+
 def _solve(
     problem: Problem, seed: int, gap: float, *, may_mix: bool, also: Sequence[Schedule] = ()
 ) -> Solution:
@@ -106,35 +126,48 @@ def _solve(
         method = _method(problem, gap)
     except NotApplicableError as error:
         return Solution(status="not applicable", message=str(error), seed=seed)
-    if not _adds_up(problem):
-        method.bound = method.mixed_bound = -np.inf
+    bounds = _Bounds.of(problem, method)
     found = _judged(problem, method)
     n_evaluations = len(singles) + len(found)
     answer = _better(objective, best_of(objective, found), best_static)
-    hides = not (problem.chain.additive and method.bound > -np.inf) and problem.chain.precedence is not None
-    hides = hides and _open(objective, answer, method.bound, gap)
-    if also or hides:
-        better, n_judged = _elsewhere(problem, method, gap, also, [*found, *singles], hides=hides)
-        found += better
-        n_evaluations += n_judged
-        answer = _better(objective, answer, best_of(objective, better))
+
+    explores = _may_hide(problem, bounds) and _open(objective, answer, bounds.single, gap)
+    if also or explores:
+        group = group_launches(problem.chain, problem.granularity)
+        allowed = free_choices(problem, group)
+        plans = [as_rows(problem, schedule) for schedule in also]
+        if explores:
+            target = Target.of(objective)
+            paths = explore_paths(CriticalPaths(problem, group, allowed), target, gap=gap)
+            bounds = bounds.raised_by(paths, objective)
+            plans += [outcome.choice[group] for outcome in _nearest(paths.outcomes, target)]
+        planned = _judged_plans(problem, method, plans, group, allowed)
+        n_evaluations += len(planned)
+        answer = _better(objective, answer, best_of(objective, planned))
+        improved: list[Judged] = []
+        if explores and may_descend(problem) and _open(objective, answer, bounds.single, gap):
+            improved, n_replayed = improve(problem, group, allowed, [*found, *singles, *planned])
+            n_evaluations += n_replayed
+            answer = _better(objective, answer, best_of(objective, improved))
+        found += planned + improved
+
     if may_mix:
         answer = _better(objective, answer, best_mix(objective, singles))
-        if _open(objective, answer, _bound(method, answer), gap):
+        if _open(objective, answer, bounds.speaking_of(answer), gap):
             answer = _better(objective, answer, best_mix(objective, singles + found))
     answer = replace(answer, n_evaluations=n_evaluations, seed=seed)
-    bound = _bound(method, answer)
+    bound = bounds.speaking_of(answer)
     if problem.aggregation == "local" and best_static.metrics is not None:
         # A lock need not keep the time rule launch by launch. What is stated then holds for locks as well:
         # all of them were tried.
-        bound = min(bound, _value(objective, best_static))
+        bound = min(bound, objective.value_of(best_static.metrics))
     return _stated(problem, answer, bound)
 
 
 def _method(problem: Problem, gap: float) -> Method:
     if not problem.protocol.charged:
-        return _Free(problem, gap)
-    return Charged(problem, partial(_restricted, problem), gap)
+        return Free(problem, gap)
+    return Charged(problem, partial(restricted, problem), gap)
 
 
 def _adds_up(problem: Problem) -> bool:
@@ -163,9 +196,9 @@ def _adds_up(problem: Problem) -> bool:
     return chain.floors_exact and not problem.switching.stall_ns.any()
 
 
-def _bound(method: Method, answer: Solution) -> float:
-    """The bound that holds for what the answer is one of."""
-    return method.bound if answer.alternate is None else method.mixed_bound
+def _may_hide(problem: Problem, bounds: _Bounds) -> bool:
+    """May gaps hide a part of launches, so that sums over the chain neither bound nor find all there is?"""
+    return problem.chain.precedence is not None and not (problem.chain.additive and bounds.single > -np.inf)
 
 
 def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
@@ -177,7 +210,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         proven = bound == np.inf
         message = "no schedule keeps the budget" if proven else "no schedule within the budget was found"
         return replace(answer, status="infeasible", message=message)
-    value = _value(problem.objective, answer)
+    value = problem.objective.value_of(answer.metrics)
     if value < bound * (1 - CLOSED):
         if answer.metrics.energy_j is not None and answer.metrics.energy_j < 0:
             raise InputError(
@@ -188,7 +221,7 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
             f"{value!r} ({answer.message}) lies below its own lower bound {bound!r}"
         )
-    bound = min(bound, value)  # rounding
+    bound = float(min(bound, value))  # rounding; a Python number, as every number of an answer
     status: Status = "optimal" if value <= bound * (1 + CLOSED) else "feasible"
     schedules = [answer.schedule] if answer.alternate is None else [answer.schedule, answer.alternate]
     notes = [answer.message] if len(schedules) > 1 else []
@@ -252,28 +285,11 @@ def _nearest(outcomes: list[Outcome], target: Target) -> list[Outcome]:
     return [*within[:N_JUDGED], *beyond[:N_BEYOND]]
 
 
-def _elsewhere(
-    problem: Problem,
-    method: Method,
-    gap: float,
-    also: Sequence[Schedule],
-    known: list[Judged],
-    *,
-    hides: bool,
-) -> tuple[list[Judged], int]:
-    """What plans made elsewhere come to, and how many were judged. ``hides``: where gaps hide a part of
-    launches, those of the critical paths are among them, with a bound, and a descent follows.
-    """
-    objective, target = problem.objective, Target.of(problem.objective)
-    group = group_launches(problem.chain, problem.granularity)
-    allowed = _free_choices(problem, group)
-    plans = [as_rows(problem, schedule) for schedule in also]
-    if hides:
-        paths = explore_paths(CriticalPaths(problem, group, allowed), target, gap=gap)
-        if paths.outcomes:
-            method.bound = max(method.bound, paths.bound(target))
-            method.mixed_bound = max(method.mixed_bound, paths.bound(Target.of_mean(objective)))
-        plans += [outcome.choice[group] for outcome in _nearest(paths.outcomes, target)]
+def _judged_plans(
+    problem: Problem, method: Method, plans: Sequence[Ints], group: Ints, allowed: Bools
+) -> list[Judged]:
+    """What the judge says of plans, a row of the cost table for every launch, that the policy allows and
+    the protocol can place."""
     found = []
     for rows in plans:
         by_group = rows_by_group(rows, group, len(allowed))
@@ -281,114 +297,16 @@ def _elsewhere(
             continue
         schedule = method.placed(rows)
         judged = None if schedule is None else judge(problem, schedule)
-        found += [] if judged is None else [judged]
-    n_judged = len(found)
-    best = best_of(objective, [*known, *found])
-    if hides and may_descend(problem) and _open(objective, best, method.bound, gap):
-        better, n_replayed = improve(problem, group, allowed, [*known, *found])
-        found += better
-        n_judged += n_replayed
-    return found, n_judged
+        if judged is not None:
+            found.append(judged)
+    return found
 
 
 def _better(objective: Objective, a: Solution, b: Solution) -> Solution:
     """``a`` unless ``b`` is better; among equals ``a``."""
-    if b.metrics is None:
-        return a
-    if a.metrics is None:
-        return b
-    return b if _value(objective, b) < _value(objective, a) else a
+    return b if objective.value_of(b.metrics) < objective.value_of(a.metrics) else a
 
 
 def _open(objective: Objective, answer: Solution, bound: float, gap: float) -> bool:
     """Is the answer farther from its bound than asked for?"""
-    return answer.metrics is None or _value(objective, answer) > bound * (1 + gap)
-
-
-def _value(objective: Objective, solution: Solution) -> float:
-    metrics = solution.metrics
-    assert metrics is not None
-    assert metrics.energy_j is not None
-    return objective.value(metrics.time_s, metrics.energy_j)
-
-
-# -- what the launches may run at ----------------------------------------------------------------------
-
-
-def _restricted(problem: Problem, cells: Cells, rows: Ints) -> Cells:
-    """Under ``local`` aggregation: only the clocks at which a launch keeps the time rule by itself."""
-    if problem.aggregation != "local":
-        return cells
-    times = np.rint(cells.duration_ns[:, None] * cells.ratio[cells.kind])
-    return cells.only(_locally_allowed(problem, times, rows))
-
-
-def _locally_allowed(problem: Problem, time_ns: Ints | Floats, rows: Ints) -> Bools:
-    """Where a group's own time is within the slack that the whole is given over AUTO."""
-    auto = problem.costs.auto
-    judged = problem.evaluate(locked(problem, problem.costs.clocks[auto]))
-    limit_s = problem.objective.max_time_s
-    if limit_s is None or not judged.time_s:
-        return np.ones(time_ns.shape, dtype=np.bool_)
-    allowed: Bools = time_ns <= time_ns[:, rows == auto] * (limit_s / judged.time_s)
-    return allowed
-
-
-# -- free switching ------------------------------------------------------------------------------------
-
-
-def _free_choices(problem: Problem, group: Ints) -> Bools:
-    """What each group may run at, (n_groups, n_rows): one rule for bound, model and descent.
-
-    Under ``local`` a group's time includes its gaps, at the least that they are.
-    """
-    rows = np.arange(problem.costs.n_clocks)
-    groups = fold(cells_of(problem.chain, problem.costs, rows, at_least=True), group)
-    if problem.aggregation == "local":
-        groups = groups.only(_locally_allowed(problem, groups.time_ns, rows))
-    return groups.allowed
-
-
-class _Free:
-    """Changes that cost nothing: the knapsack."""
-
-    def __init__(self, problem: Problem, gap: float) -> None:
-        self._problem = problem
-        self._group = group_launches(problem.chain, problem.granularity)
-        # few groups close to the last digit; many equal ones would take for ever to
-        self._gap = EXACT if self._group.max(initial=0) < FEW_GROUPS else gap / 100
-        self._rows = np.arange(problem.costs.n_clocks)
-        self._groups = self._folded(at_least=False)
-        self._target = Target.of(problem.objective)
-        self._answer = answer = solve_knapsack(self._groups, self._target, gap=self._gap)
-        if not problem.chain.additive:
-            answer = solve_knapsack(self._folded(at_least=True), self._target, gap=self._gap)
-        self.bound = answer.bound
-        self.mixed_bound = answer.frontier.bound(Target.of_mean(problem.objective))
-
-    def _folded(self, *, at_least: bool) -> Groups:
-        problem = self._problem
-        cells = cells_of(problem.chain, problem.costs, self._rows, at_least=at_least)
-        if not at_least and problem.chain.floor_ns is not None:
-            cells = host_bound(cells, problem.chain)
-        return fold(cells, self._group).only(_free_choices(problem, self._group))
-
-    def outcomes(self, target: Target) -> list[Outcome]:
-        if target != self._target:
-            self._target = target
-            self._answer = solve_knapsack(self._groups, target, gap=self._gap)
-        beyond = [o for o in self._answer.frontier.outcomes if not target.allows(o)]
-        return [*self._answer.outcomes, *beyond]
-
-    def placed(self, rows: Ints) -> Schedule:
-        return as_schedule(self._problem, rows)
-
-    def schedule(self, outcome: Outcome) -> Schedule:
-        problem = self._problem
-        return Schedule.from_assignment(
-            [problem.costs.clocks[row] for row in outcome.choice[self._group]],
-            stream=problem.chain.stream,
-            device=problem.chain.device,
-            protocol=problem.protocol.name,
-            boundary=problem.boundary,
-        )
+    return answer.metrics is None or objective.value_of(answer.metrics) > bound * (1 + gap)

@@ -18,6 +18,7 @@ SAME = 1e-13  # relative: rises of values that count as the same
 
 
 def new_plan(model: Model) -> Plan:
+    """Room for the decisions of one sweep."""
     shape = model.cells.allowed.shape
     return Plan(np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int32))
 
@@ -166,6 +167,7 @@ def _summarize(model: Model, table: Table, m: int) -> None:
 
 @compiled
 def prepare(model: Model, energy_weight: float, time_weight: float, value: Floats) -> Table:
+    """What a sweep with these weights looks up, as far as ``value``, its last rows, says it already."""
     runs, rules = model.runs, model.rules
     n_clocks, n_boundaries = runs.start_ns.shape
     cheapest = np.full(n_clocks, np.inf)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def chain_of(
     program: Program, costs: CostTable | None, stream: tuple[int, int] | None, start: Clocks | None
 ) -> Chain:
-    """See Program.chain."""
+    """See Program.chain, also for what it raises."""
     if stream is None:
         if len(program.streams) > 1:
             known = ", ".join(f"{d}/{s}" for d, s in program.streams)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compile_trace(trace: Trace, device: int | None = None) -> Program:
-    """See Program.from_trace."""
+    """See Program.from_trace, also for what it raises."""
     ops = trace.ops.with_row_index("row")
     if device is not None:
         if device not in trace.devices:

@@ -106,10 +106,12 @@ class Results(NamedTuple):
 
 
 def ints(values: npt.ArrayLike) -> Int64s:
+    """As the compiled loop takes them."""
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
 def floats(values: npt.ArrayLike) -> Floats:
+    """As the compiled loop takes them."""
     return np.ascontiguousarray(values, dtype=np.float64)
 
 

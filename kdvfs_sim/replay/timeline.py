@@ -91,13 +91,13 @@ class Timeline:
         return float((power_w[d.state] * (d.end_ns - d.start_ns)).sum()) * 1e-9
 
     def unknown_power(self) -> str:
-        """Why the energy is not known, or ''."""
+        """Why the energy is not known, or ''. Raises InvariantError if nothing says why."""
         if not math.isnan(self.energy_j):
             return ""
         for d in self.intervals_of:
             for i in np.flatnonzero(np.isnan(self.states.power_w[d.state])).tolist():
                 kinds = {self.program.kinds[self.program.kind[op]].name for op in self._members(d, i)}
-                what = f"kernel kind {sorted(kinds)[0]!r}" if kinds else "the idle device"
+                what = f"kernel kind {min(kinds)!r}" if kinds else "the idle device"
                 return f"no power is known for {what} at {self.clocks[self.states.effective[d.state[i]]]}"
         raise InvariantError("replay: the energy is NaN though every power is known")
 

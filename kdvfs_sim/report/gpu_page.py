@@ -33,6 +33,7 @@ def gpu_json(name: str) -> dict[str, Any]:
 
 
 def catalogue_table() -> Table:
+    """The GPUs of the catalogue, one a line."""
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("name", "GPU", "generation", "SM clocks MHz", "memory MHz", "limit W", "SM switching"):
         grid.add_column(heading)

@@ -32,6 +32,7 @@ def policies_json(table: EqualSlack, settings: dict[str, Any]) -> dict[str, Any]
 
 
 def metrics_json(metrics: Metrics) -> dict[str, Any]:
+    """Of one run; null where a number is not known."""
     return {
         "time_s": metrics.time_s,
         "energy_j": metrics.energy_j,

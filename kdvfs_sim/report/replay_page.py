@@ -13,6 +13,7 @@ from kdvfs_sim.study.single import SingleReplay
 
 
 def replay_json(result: SingleReplay) -> dict[str, Any]:
+    """The run and what it is compared with; percentages against AUTO, null where there is no model."""
     return {
         "setting": result.setting,
         **metrics_json(result.run.metrics),
@@ -27,6 +28,7 @@ def replay_json(result: SingleReplay) -> dict[str, Any]:
 
 
 def replay_lines(result: SingleReplay) -> Iterator[str]:
+    """The same for people."""
     metrics, base = result.run.metrics, result.baseline
     yield f"on      {result.setting}"
     yield f"time    {format_duration(metrics.time_s * 1e9)}{_against(result.time_pct)}"

@@ -100,7 +100,9 @@ def _outcome(study: SwitchingStudy, gpu: GpuFacts) -> str:
 
 def _said(study: SwitchingStudy, row: StudyRow) -> str:
     if not row.switches_pay or nothing_to_survive(study):
-        found = " was found" if row.energy_pct - row.lower_bound_pct > SHOWN_PCT else ""
+        bound_pct = row.lower_bound_pct
+        proven = bound_pct is not None and row.energy_pct - bound_pct <= SHOWN_PCT
+        found = "" if proven else " was found"
         return f"nothing{found} beyond a lock or a mix of two ({row.energy_pct:+.2f} %)"
     return (
         f"{row.energy_pct:+.2f} % by {row.protocol} ({row.surviving_pct:.0f} % of what free switching adds)"
@@ -142,12 +144,13 @@ def _curves(study: SwitchingStudy) -> Table:
     curves = [list(study.curve(protocol)) for protocol in protocols]
     for i, (latency_ns, share) in enumerate(study.schedulable):
         rows = [curve[i] for curve in curves]
+        bounds_pct = [row.lower_bound_pct for row in rows if row.lower_bound_pct is not None]
         grid.add_row(
             format_duration(latency_ns),
             f"{share:.1%}",
             *(f"{row.energy_pct:+.2f}" for row in rows),
             "-" if nothing_to_survive(study) else f"{max(row.surviving_pct for row in rows):.0f} %",
-            f"{min(row.lower_bound_pct for row in rows):+.2f}",
+            f"{min(bounds_pct):+.2f}" if len(bounds_pct) == len(rows) else "-",
         )
     return grid
 

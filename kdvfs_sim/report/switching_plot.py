@@ -95,7 +95,8 @@ def figure(study: SwitchingStudy) -> altair.LayerChart | altair.FacetChart:
             }
             for row in study.rows
             if not row.scenario.name
-        ]
+        ],
+        schema_overrides={"at best": pl.Float64},  # also where no row has one
     )
     levels = pl.DataFrame(
         [{"what": name, "energy_pct": energy} for name, (_, energy) in study.baselines.items()]

@@ -21,6 +21,7 @@ def summary_json(trace: Trace) -> dict[str, Any]:
 
 
 def summary_lines(trace: Trace) -> Iterator[str]:
+    """The same for people."""
     s = summary(trace)
     yield f"{trace.source or 'trace'} ({s.format}), GPU {trace.device_name or 'not named'}"
     yield (
@@ -64,6 +65,7 @@ def inspect_json(trace: Trace) -> dict[str, Any]:
 
 
 def inspect_lines(trace: Trace) -> Iterator[str]:
+    """The totals, then kernel time by category, pass and length, and the kernels that take most."""
     yield from summary_lines(trace)
     yield f"recorded at clocks {trace.recorded_clocks}"
     for title, column in (("category", "category"), ("pass", "pass"), ("kernel length", "at_least")):

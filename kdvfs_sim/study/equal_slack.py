@@ -12,7 +12,7 @@ from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchProtocol
 from kdvfs_sim.gpu.facts import Level
-from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
+from kdvfs_sim.optimize.baselines import judged_again, static_lock, static_mix
 from kdvfs_sim.optimize.solve import pass_plan, solve
 from kdvfs_sim.study.mixes import without_noise
 from kdvfs_sim.study.plans import BASELINES, COMMON, SURE, Budget, Plan, comparable
@@ -165,9 +165,8 @@ class _Comparison:
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}
-        self._solved: dict[
-            str, dict[str, Solution]
-        ] = {}  # by protocol and plan: others may do as well by them
+        # by protocol and plan: others may do as well by them
+        self._solved: dict[str, dict[str, Solution]] = {}
         self._power_limits: dict[tuple[str, bool], PowerLimitChoice | str] = {}
 
     def auto(self) -> PolicyRow:
@@ -334,7 +333,7 @@ class _Comparison:
         levels = LEVELS if protocol.charged and switches else ("nominal",)
         for corner in ((model, level) for model in LEVELS for level in levels):
             if corner != NOMINAL:
-                run = self._evaluated(solution, self._judge(protocol, corner, tables))
+                run = judged_again(solution, self._judge(protocol, corner, tables))
                 corners[corner] = run.pct_of(self.auto_at[corner[0]])
         times, energies = zip(*corners.values(), strict=True)
         costs = self.scene.costs["nominal"] if tables is None else tables["nominal"]
@@ -360,7 +359,7 @@ class _Comparison:
         self, solution: Solution, protocol: SwitchProtocol, tables: Mapping[Level, CostTable] | None
     ) -> Metrics:
         costs = None if tables is None else tables["nominal"]
-        return self._evaluated(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
+        return judged_again(solution, lambda s: self.scene.replay(s, protocol, costs=costs).metrics)
 
     def _under_dynamic(self, solution: Solution, protocol: SwitchProtocol) -> tuple[float, float] | None:
         """Time and energy when the governor lags as measured, in per cent of AUTO's under the same."""
@@ -371,15 +370,7 @@ class _Comparison:
         def replayed(schedule: Schedule) -> Metrics:
             return self.scene.replay(schedule, protocol, governor=governor).metrics
 
-        return self._evaluated(solution, replayed).pct_of(base)
-
-    @staticmethod
-    def _evaluated(solution: Solution, judge: Judge) -> Metrics:
-        assert solution.schedule is not None
-        metrics = judge(solution.schedule)
-        if solution.alternate is None:
-            return metrics
-        return blend(metrics, judge(solution.alternate), solution.share)
+        return judged_again(solution, replayed).pct_of(base)
 
     def _bounds(
         self, solution: Solution, metrics: Metrics, objective: Objective

@@ -57,8 +57,3 @@ def best_power_limit(
         schedule=scene.static(clocks, protocol),
         tables={level: scene.power_table(level, limit_w) for level in LEVELS},
     )
-
-
-def static(clocks: Clocks, scene: Scene, protocol: SwitchProtocol) -> Schedule:
-    """See Scene.static."""
-    return scene.static(clocks, protocol)

@@ -16,7 +16,7 @@ from kdvfs_sim.core.problem import Metrics, Objective, Solution
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.gpu.switching import LATENCY_SPREAD
-from kdvfs_sim.optimize.baselines import blend, static_lock, static_mix
+from kdvfs_sim.optimize.baselines import judged_again, static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.replay.fast import FastEvaluator
 from kdvfs_sim.study.scene import Judge, Scene
@@ -178,16 +178,16 @@ def sure_plan(
         if plan.metrics is None or not plan.metrics.n_switches:
             break
         tried = replayed(plan, seed=seed + 1)
-        mean_s, most_likely_s = float(tried.time_s.mean()), float(np.quantile(tried.time_s, wanted))
-        if most_likely_s <= most_s:
+        mean_s, quantile_s = float(tried.time_s.mean()), float(np.quantile(tried.time_s, wanted))
+        if quantile_s <= most_s:
             if tried.mean(objective) < least:  # at the median a plan may look better than it is
                 best, least = plan, tried.mean(objective)
-            if most_s - most_likely_s < CLOSE * most_s:
+            if most_s - quantile_s < CLOSE * most_s:
                 break
-            budget_s = min(most_s, budget_s + most_s - most_likely_s)
+            budget_s = min(most_s, budget_s + most_s - quantile_s)
         else:
             penalty_s += max(0.0, mean_s - plan.metrics.time_s) / plan.metrics.n_switches
-            budget_s -= most_likely_s - (mean_s if step == 0 else most_s)
+            budget_s -= quantile_s - (mean_s if step == 0 else most_s)
     fresh = replayed(best, seed=seed + 2)
     return SurePlan(solution=best, scatter=fresh, kept=fresh.kept(objective))
 
@@ -202,10 +202,7 @@ def _at_median(plan: Solution, judge: Judge) -> Solution:
     """A plan with the metrics of the real switching at its median instead of those it was planned with."""
     if plan.schedule is None:
         return plan
-    metrics = judge(plan.schedule)
-    if plan.alternate is not None:
-        metrics = blend(metrics, judge(plan.alternate), plan.share)
-    return replace(plan, metrics=metrics, lower_bound=None)
+    return replace(plan, metrics=judged_again(plan, judge), lower_bound=None)
 
 
 def _energy_j(solution: Solution) -> float:

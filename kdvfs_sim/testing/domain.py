@@ -26,6 +26,7 @@ PLAIN = st.sampled_from(
 
 
 def declares_kinds(model: Any) -> bool:
+    """Does the model say which kinds it knows, so that it can be asked for others?"""
     return bool(getattr(model, "kinds", ()))
 
 

@@ -94,7 +94,10 @@ def require(holds: bool, found: str) -> None:
 
 
 def assume(holds: bool) -> None:
-    """A condition of the law. Unlike Hypothesis's own it may be called when a case is run again by hand."""
+    """A condition of the law; raises NoCase unless it holds.
+
+    Unlike Hypothesis's own it may be called when a case is run again by hand.
+    """
     if not holds:
         raise NoCase("a condition of the law is not met: this case says nothing about the plug-in")
 

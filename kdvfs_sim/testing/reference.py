@@ -12,6 +12,7 @@ from kdvfs_sim.core.costs import CostTable
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import Boundary, SwitchDraws, SwitchProtocol, SwitchTable
 from kdvfs_sim.replay.program import Program
+from kdvfs_sim.testing.reference_device import effective, power_w
 
 
 def known(time_ns: int | None) -> int:
@@ -51,6 +52,9 @@ class _Carry:
 
 @dataclass
 class Outcome:
+    """Starts and ends by operation. ``dropped``: some requests were never made. ``settled``: see
+    ``reference_replay``."""
+
     start_ns: list[int]
     end_ns: list[int]
     energy_j: float
@@ -71,6 +75,8 @@ def reference_replay(
     start: Clocks,
     draws: SwitchDraws | None = None,
 ) -> Outcome:
+    """One iteration; under ``periodic`` the one that leaves things as it found them, or the eighth, which is
+    then not ``settled``. Energy is NaN where some power is not known."""
     rows = [costs.index(r.clocks) for r in schedule.requests]
     first = rows[-1] if rows and boundary == "periodic" else costs.index(start)
     carry = _Carry(first, first)
@@ -83,6 +89,8 @@ def reference_replay(
 
 
 class Iteration:
+    """One run through the program, from what the one before left (``carry``)."""
+
     def __init__(
         self,
         program: Program,
@@ -162,7 +170,7 @@ class Iteration:
             return True
         if all(e is not None for e in self.end):
             return False
-        return self.host_acts(t) or (t >= 0 and self.starts(t)) or self.asks(t) or self.settle(t)
+        return self.host_acts(t) or (t >= 0 and self.starts(t)) or self.asks(t) or self.settle()
 
     def land(self, t: int) -> bool:
         if self.change is None or self.change.lands != t:
@@ -320,13 +328,13 @@ class Iteration:
             self.gated.discard(op)
             self.reopens = done + self.protocol.relaunch_ns
 
-    def settle(self, t: int) -> bool:
+    def settle(self) -> bool:
         ops = [x.op for x in self.running if x.before < 0]
         kinds = sorted(int(self.p.kind[op]) for op in ops)
         changed = False
         for x in self.running:
             k = int(self.p.kind[x.op])
-            now, recorded = self.effective(kinds, self.row), self.effective(kinds, self.costs.recorded)
+            now, recorded = (effective(self.costs, kinds, row) for row in (self.row, self.costs.recorded))
             d = self.costs.duration_ns
             ratio = 1.0 if now == recorded else float(d[k, now] / d[k, recorded])
             if x.ratio is None:
@@ -338,44 +346,14 @@ class Iteration:
             x.ratio = ratio
         return changed
 
-    def effective(self, kinds: list[int], row: int) -> int:
-        c = self.costs
-        if not kinds:
-            return row
-        if len(kinds) == 1:
-            return int(c.effective[kinds[0], row])
-        key = [pair.sort_key[::-1] for pair in c.clocks]
-        lowest = min((int(c.effective[k, row]) for k in kinds), key=lambda e: key[e])
-        if c.cap_w is None:
-            return lowest
-        below = [
-            e
-            for e in range(c.n_clocks)
-            if c.clocks[e].mem_mhz == c.clocks[lowest].mem_mhz and key[e] <= key[lowest]
-        ]
-        below.sort(key=lambda e: key[e], reverse=True)
-        for e in below:
-            total = c.idle_power_w[e]
-            for k in kinds:
-                total = total + (c.power_w[k, e] - c.idle_power_w[e])
-            if not total > c.cap_w:
-                return e
-        return below[-1]
-
     # -- from t to t + 1 ---------------------------------------------------------------------------
 
     def spend(self, t: int) -> None:
         stalled = self.change is not None and self.change.stalls <= t < self.change.lands
         if t >= 0:
             kinds = sorted(int(self.p.kind[x.op]) for x in self.running if x.before < 0)
-            e, c = self.effective(kinds, self.row), self.costs
-            if len(kinds) == 1 and not stalled:
-                power = c.power_w[kinds[0], e]
-            else:
-                power = c.idle_power_w[e]
-                for k in kinds if not stalled else ():
-                    power += c.power_w[k, e] - c.idle_power_w[e]
-            self.energy += float(power) * 1e-9
+            row = effective(self.costs, kinds, self.row)
+            self.energy += power_w(self.costs, [] if stalled else kinds, row) * 1e-9
         if not stalled:
             for x in self.running:
                 x.left -= 1

@@ -167,6 +167,7 @@ def _next(tallies: dict[Task, Tally], n: int) -> Iterator[Task]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """The command; its exit code is 1 if a law is broken or fewer cases were tried than asked for."""
     parser = argparse.ArgumentParser(prog="python -m kdvfs_sim.testing.soak", description=__doc__)
     parser.add_argument("--examples", type=int, default=1_000_000, metavar="N")
     parser.add_argument("--processes", type=int, default=usable_cores(), metavar="N")

@@ -73,24 +73,22 @@ def a100_hpc() -> Sweep:
 
 def v100_power_only() -> Sweep:
     """Power alone: all 21 applications carry the same run time at each clock."""
-    table = _csv("ghazanfar_a100_v100/GV100-aggregated_POWER_ONLY_times_invalid.csv")
-    rows = table.select(
-        kernel="application", sm_mhz="sm_app_clock", mem_mhz=pl.lit(877), power_w="power_usage"
-    )
-    return sweep_from_rows(rows, source="V100 aggregated, power")
+    return sweep_from_rows(_v100_aggregated().drop("time_s"), source="V100 aggregated, power")
 
 
 def v100_merged_times() -> Sweep:
     """The same file with the times that a merge spoilt."""
-    table = _csv("ghazanfar_a100_v100/GV100-aggregated_POWER_ONLY_times_invalid.csv")
-    rows = table.select(
+    return sweep_from_rows(_v100_aggregated(), source="V100 aggregated")
+
+
+def _v100_aggregated() -> pl.DataFrame:
+    return _csv("ghazanfar_a100_v100/GV100-aggregated_POWER_ONLY_times_invalid.csv").select(
         kernel="application",
         sm_mhz="sm_app_clock",
         mem_mhz=pl.lit(877),
         time_s="run_time",
         power_w="power_usage",
     )
-    return sweep_from_rows(rows, source="V100 aggregated")
 
 
 def v100_dgemm_stream() -> Sweep:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from kdvfs_hw.process_state import state_of
 
 COMMAND = (sys.executable, "-c", "from kdvfs_sim.cli import main; main()", "hw")
 
@@ -36,3 +40,12 @@ def start(*arguments: str, cwd: Path | None = None) -> subprocess.Popen[str]:
         start_new_session=True,
         preexec_fn=heed_every_signal,
     )
+
+
+def stop(pid: int, timeout_s: float = 20) -> None:
+    """Stop a process, and wait until it has: it still has to come to its turn for that."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + timeout_s
+    while state_of(pid) == "running":
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.005)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import heed_every_signal
+from command import heed_every_signal, stop
 from kdvfs_hw.devices import open_device
 from kdvfs_hw.emulator.gpu import EmulatedGpu
 from kdvfs_hw.guardian import ArmedGuardian, guarded_clocks
@@ -265,10 +265,9 @@ def test_a_run_that_is_refused_says_which_process_is_alive_and_what_to_do(toy: E
     run.wait_for("locked")
     guardian = int(str(records(toy)[0]["guardian"]))
     assert f"(process {run.process.pid}: running; guardian {guardian}: running): wait for it" in refusal()
-    run.process.send_signal(signal.SIGSTOP)
-    time.sleep(0.05)
+    stop(run.process.pid)
     assert f"process {run.process.pid}: stopped;" in refusal()
-    os.kill(guardian, signal.SIGSTOP)
+    stop(guardian)
     run.process.kill()
     run.process.wait()
     text = refusal()

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command import start
+from command import start, stop
 from kdvfs_hw import guardian
 from kdvfs_hw.devices import open_device, open_emulated
 from kdvfs_hw.doctor import examine, to_lines
@@ -29,6 +29,7 @@ from subject import alternating, write_subject
 from toy_gpu import SET_SM, toy_spec
 
 from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
+from kdvfs_sim.core.device import ClockControl
 from kdvfs_sim.core.errors import DeviceError, UnsupportedClocksError
 from kdvfs_sim.core.schedule_file import write_schedule
 
@@ -153,6 +154,22 @@ def test_a_run_that_was_stopped_for_a_while_says_so(tmp_path: Path) -> None:
     assert "nothing was seen for 1." in out
 
 
+@contextmanager
+def guarded(gpu: EmulatedGpu) -> Iterator[ClockControl]:
+    with (
+        open_device(f"emulated:{gpu.folder}") as opened,
+        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
+    ):
+        yield control
+
+
+def guardian_of(gpu: EmulatedGpu) -> int:
+    left = unfinished_record((gpu.folder,), gpu.uuid)
+    assert left is not None
+    assert left.guardian_pid is not None
+    return left.guardian_pid
+
+
 def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,16 +180,10 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
 
     def run() -> None:
         nonlocal pid, begun_s
-        with (
-            open_device(f"emulated:{gpu.folder}") as opened,
-            guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
-        ):
+        with guarded(gpu) as control:
             control.request_clocks(Clocks(1000, 1000))
-            left = unfinished_record((gpu.folder,), gpu.uuid)
-            assert left is not None
-            assert left.guardian_pid is not None
-            pid = left.guardian_pid
-            os.kill(pid, signal.SIGSTOP)
+            pid = guardian_of(gpu)
+            stop(pid)
             begun_s = time.monotonic()
             control.request_clocks(Clocks(600, 1000))
 
@@ -185,10 +196,7 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
     with pytest.raises(ProcessLookupError):  # asleep, it would have held the GPU against the next run
         os.kill(pid, signal.SIGCONT)
     assert unfinished_record((gpu.folder,), gpu.uuid) is None
-    with (
-        open_device(f"emulated:{gpu.folder}") as opened,
-        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
-    ):
+    with guarded(gpu) as control:
         control.request_clocks(Clocks(600, 1000))
     assert gpu.locks() == AUTO_CLOCKS
     gpu.close()
@@ -196,16 +204,9 @@ def test_a_guardian_that_is_stopped_loses_its_run_which_releases_by_itself_and_s
 
 def test_nobody_waits_for_a_stopped_guardian_to_release(tmp_path: Path) -> None:
     gpu = EmulatedGpu.create(tmp_path / "gpu", toy_spec())
-    with (
-        open_device(f"emulated:{gpu.folder}") as opened,
-        guarded_clocks(opened, allowed=True, say=lambda _: None) as control,
-    ):
+    with guarded(gpu) as control:
         control.request_clocks(Clocks(1000, 1000))
-        left = unfinished_record((gpu.folder,), gpu.uuid)
-        assert left is not None
-        assert left.guardian_pid is not None
-        os.kill(left.guardian_pid, signal.SIGSTOP)
-        time.sleep(0.05)
+        stop(guardian_of(gpu))
         begun_s = time.monotonic()
     assert time.monotonic() - begun_s < 5
     assert gpu.locks() == AUTO_CLOCKS

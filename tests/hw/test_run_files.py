@@ -21,6 +21,7 @@ from kdvfs_hw.runs.record import LINES, Record, read_record
 from subject import alternating, build, write_subject
 
 from kdvfs_sim.core.errors import InputError
+from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.schedule_file import write_schedule
 
 OBSERVE = ("observe", "--device", "emulated:h200", "--out-dir", "run", "--")
@@ -215,11 +216,14 @@ def test_where_nothing_can_be_written_is_one_line(tmp_path: Path) -> None:
         assert "our bug" not in done.stderr
 
 
-def test_a_bundle_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = build(tmp_path)
-    schedules = {"per-kernel": alternating()}
+def experiment(folder: Path, schedules: dict[str, Schedule]) -> dict[str, Any]:
+    scene = build(folder)
     plan = make_plan(scene, schedules, protocol="lookahead")
-    what: dict[str, Any] = {"plan": plan, "trace": scene.trace, "schedules": schedules, "gpu": scene.gpu}
+    return {"plan": plan, "trace": scene.trace, "schedules": schedules, "gpu": scene.gpu}
+
+
+def test_a_bundle_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    what = experiment(tmp_path, {"per-kernel": alternating()})
 
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -237,18 +241,10 @@ def test_a_bundle_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_bundle_runs_what_it_was_named_whatever_the_name(tmp_path: Path) -> None:
-    scene = build(tmp_path)
     names = ("two words", "-x; touch intruder", "$(touch intruder)", "it's")
     schedules = {name: alternating() for name in names}
     workload = "my file.py:Work; touch intruder"
-    write_bundle(
-        tmp_path / "box",
-        plan=make_plan(scene, schedules, protocol="lookahead"),
-        trace=scene.trace,
-        schedules=schedules,
-        gpu=scene.gpu,
-        workload=workload,
-    )
+    write_bundle(tmp_path / "box", workload=workload, **experiment(tmp_path, schedules))
     shown = tmp_path / "show"
     shown.write_text('#!/bin/sh\nfor each in "$@"; do printf "%s\\n" "$each"; done\n')
     shown.chmod(0o755)
@@ -267,17 +263,9 @@ def test_a_bundle_runs_what_it_was_named_whatever_the_name(tmp_path: Path) -> No
 
 
 def test_a_bundle_loses_no_schedule_to_its_plan(tmp_path: Path) -> None:
-    scene = build(tmp_path)
-    schedules = {"plan": alternating()}
+    what = experiment(tmp_path, {"plan": alternating()})
     with pytest.raises(InputError, match=r"named 'plan' would be replaced by the bundle's plan\.json"):
-        write_bundle(
-            tmp_path / "box",
-            plan=make_plan(scene, schedules, protocol="lookahead"),
-            trace=scene.trace,
-            schedules=schedules,
-            gpu=scene.gpu,
-            workload="gpt3xl-layer",
-        )
+        write_bundle(tmp_path / "box", workload="gpt3xl-layer", **what)
     assert not (tmp_path / "box").exists()
 
 

@@ -124,7 +124,6 @@ def block(arm: str, time_s: float, energy_j: float) -> Block:
         sm_range_mhz=None,
         temperature_c=None,
         capped=0.0,
-        n_looks=1,
     )
     return Block(arm=arm, step_s=(time_s,), seen=seen, changes=())
 

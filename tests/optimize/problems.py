@@ -24,6 +24,8 @@ from kdvfs_sim.core.switching import (
     SwitchProtocol,
     SwitchTable,
 )
+from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
+from kdvfs_sim.optimize.target import Outcome
 from tests.optimize.reference import Log, SlowEvaluator
 
 EVERY = (FREE, DRAIN, FOLLOW, LOOKAHEAD)
@@ -170,6 +172,21 @@ def static(problem: Problem, row: int) -> Schedule:
         device=problem.chain.device,
         protocol=problem.protocol.name,
         boundary=problem.boundary,
+    )
+
+
+def judged_as_placed(problem: Problem, paths: OpenPaths | ClosedPaths, outcome: Outcome) -> Metrics:
+    """What the judge says of the requests that bring an outcome about."""
+    placed = paths.place(outcome)
+    assert placed is not None
+    return problem.evaluate(
+        placed.schedule(
+            problem.costs.clocks,
+            protocol=problem.protocol.name,
+            boundary=problem.boundary,
+            stream=0,
+            device=0,
+        )
     )
 
 

@@ -17,9 +17,10 @@ from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchProtocol
 from kdvfs_sim.optimize.additive import group_launches
+from kdvfs_sim.optimize.allowed import free_choices
 from kdvfs_sim.optimize.baselines import locked
 from kdvfs_sim.optimize.critical import CriticalPaths, _longest, explore_paths
-from kdvfs_sim.optimize.solve import CLOSED, _free_choices, solve
+from kdvfs_sim.optimize.solve import CLOSED, solve
 from kdvfs_sim.optimize.target import Target
 from kdvfs_sim.replay.precedence import precedence_of
 from kdvfs_sim.replay.simulate import replay
@@ -130,7 +131,7 @@ def test_no_schedule_with_changes_that_cost_is_below_the_bound(
     if made.chain.precedence is None:
         return
     group = group_launches(made.chain, "launch")
-    paths = CriticalPaths(made, group, _free_choices(made, group))
+    paths = CriticalPaths(made, group, free_choices(made, group))
     bound = explore_paths(paths, Target.of(made.objective), gap=1e-4).bound(Target.of(made.objective))
     for schedule, metrics in judged(made):
         assert metrics.energy_j is not None

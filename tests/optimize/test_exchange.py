@@ -13,7 +13,7 @@ from kdvfs_sim.optimize.exchange import exchanges
 from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.target import Outcome, Target
 from tests.bench.test_optimize_speed import papers_problem
-from tests.optimize.problems import BOUNDARIES, CHARGED, random_problem
+from tests.optimize.problems import BOUNDARIES, CHARGED, judged_as_placed, random_problem
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -34,13 +34,7 @@ def test_an_exchange_is_the_best_of_its_stretches(protocol: SwitchProtocol, boun
         found = exchanges(chase.paths.model, outcomes, target, weights, gap=1e-9, enough=0.0)
         for outcome in found:
             n_found += 1
-            placed = chase.paths.place(outcome)
-            assert placed is not None
-            judged = problem.evaluate(
-                placed.schedule(
-                    problem.costs.clocks, protocol=protocol.name, boundary=boundary, stream=0, device=0
-                )
-            )
+            judged = judged_as_placed(problem, chase.paths, outcome)
             assert judged.energy_j == pytest.approx(outcome.energy_j, rel=1e-12)
             assert round(judged.time_s * 1e9) == outcome.time_ns <= target.max_time_ns
         best = min((o.energy_j for o in (*outcomes, *found) if target.allows(o)), default=np.inf)

@@ -11,7 +11,7 @@ from kdvfs_sim.optimize.paths import ClosedPaths, OpenPaths
 from kdvfs_sim.optimize.placement import Placed
 from kdvfs_sim.optimize.shift import shift
 from kdvfs_sim.optimize.target import Outcome, Target
-from tests.optimize.problems import BOUNDARIES, CHARGED, random_problem
+from tests.optimize.problems import BOUNDARIES, CHARGED, judged_as_placed, random_problem
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -31,13 +31,7 @@ def test_shifted_paths_are_what_they_say_and_no_worse(protocol: SwitchProtocol, 
             if outcome is None:
                 continue
             shifted = shift(chase.paths.place, outcome, target, weights, 0.0)
-            placed = chase.paths.place(shifted)
-            assert placed is not None
-            judged = problem.evaluate(
-                placed.schedule(
-                    problem.costs.clocks, protocol=protocol.name, boundary=boundary, stream=0, device=0
-                )
-            )
+            judged = judged_as_placed(problem, chase.paths, shifted)
             assert judged.energy_j == pytest.approx(shifted.energy_j, rel=1e-12)
             assert round(judged.time_s * 1e9) == shifted.time_ns
             if target.allows(outcome):

@@ -258,6 +258,16 @@ def test_a_landing_where_a_launch_takes_no_time(boundary: Boundary, durations_ns
 
 
 @pytest.mark.parametrize("protocol", EVERY, ids=lambda protocol: protocol.name)
+def test_numbers_of_an_answer_are_pythons_own(protocol: SwitchProtocol) -> None:
+    for boundary in BOUNDARIES:
+        answer = solve(random_problem(3, protocol=protocol, boundary=boundary, max_launches=8), seed=0)
+        assert answer.metrics is not None
+        numbers = (answer.lower_bound, answer.share, answer.metrics.energy_j, answer.metrics.time_s)
+        assert {type(number) for number in numbers} == {float}
+        assert {type(number) for number in (answer.n_evaluations, answer.metrics.n_switches)} == {int}
+
+
+@pytest.mark.parametrize("protocol", EVERY, ids=lambda protocol: protocol.name)
 def test_a_bound_above_the_answer_is_an_error(protocol: SwitchProtocol, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     method_of = room._method
 

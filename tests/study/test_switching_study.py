@@ -31,6 +31,7 @@ from kdvfs_sim.study.switching_study import (
     schedulable_share,
     switching_study,
 )
+from kdvfs_sim.testing.notation import costs, trace
 from kdvfs_sim.trace.readers import read_trace
 from kdvfs_sim.trace.repeat import repeated
 from kdvfs_sim.trace.table import Trace
@@ -62,8 +63,8 @@ def short_trace(tmp_path: Path) -> Trace:
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Scene]:
-    trace = short_trace(tmp_path_factory.mktemp("study"))
-    return {n: build_scene(repeated(trace, n), gpu="h200") for n in (1, 2)}
+    recording = short_trace(tmp_path_factory.mktemp("study"))
+    return {n: build_scene(repeated(recording, n), gpu="h200") for n in (1, 2)}
 
 
 def run(scenes: dict[int, Scene], executor: Executor | None = None, n_workers: int = 1) -> SwitchingStudy:
@@ -261,14 +262,35 @@ def _printed(study: SwitchingStudy, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_study_needs_one_iteration_and_the_periodic_boundary(scenes: dict[int, Scene]) -> None:
     with pytest.raises(UsageError, match="period of 1"):
         run({2: scenes[2]})
-    trace = read_trace("h200_gpt3xl_layer_train")
+    recording = read_trace("h200_gpt3xl_layer_train")
     with pytest.raises(UsageError, match="periodic"):
-        run({1: build_scene(trace, boundary="one-shot")})
+        run({1: build_scene(recording, boundary="one-shot")})
 
 
 def test_numbers_are_finite(study: SwitchingStudy) -> None:
     for row in study.rows:
         assert np.isfinite([row.time_pct, row.energy_pct, row.lower_bound_pct, row.surviving_pct]).all()
+
+
+def test_an_answer_without_a_bound_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """What idling draws is not known of some clocks: nothing is proven of schedules that pay for changes."""
+    recording = trace((0, 0, 400_000), (1, 400_000, 300_000), (0, 700_000, 500_000))
+    table = costs(
+        ["auto", "sm=1200,mem=auto", "sm=1500,mem=auto"],
+        time=[[1, 1.1, 1.02], [1, 1.5, 1.2]],
+        power_w=[[400, 150, 180], [500, 300, 400]],
+        idle_w=[80, np.nan, 60],
+    )
+    scene = build_scene(recording, gpu="h200", costs=table)
+    found = switching_study(
+        {1: scene}, budget=Budget(slack_pct=2.0), gpus=[load_gpu("h200")], latencies_ns=[1000]
+    )
+    assert {row.lower_bound_pct for row in found.rows} == {None}
+    lines = _printed(found, capsys).splitlines()
+    assert next(line for line in lines if line.split()[:2] == ["1", "us"]).split()[-1] == "-"
+    assert "nothing was found beyond a lock" in sentences(found)[0]
+    assert study_json(found)["rows"][0]["lower_bound_pct"] is None
+    assert "at best" in json.dumps(figure(found).to_dict())
 
 
 def test_what_the_replay_flags_is_flagged(tmp_path: Path) -> None:

@@ -77,7 +77,8 @@ def put(kind: Any, address: Address | None, value: int) -> None:
 
 
 def put_text(address: Address | None, length: int, text: str) -> None:
-    """Write text and its closing zero into a buffer of ``length`` bytes."""
+    """Write text and its closing zero into a buffer of ``length`` bytes; RefusedError if it is
+    too short."""
     data = text.encode() + b"\0"
     if len(data) > length:
         raise RefusedError(s.INSUFFICIENT_SIZE)
@@ -85,7 +86,7 @@ def put_text(address: Address | None, length: int, text: str) -> None:
 
 
 def put_list(values: Sequence[int], n_address: Address | None, address: Address | None) -> None:
-    """NVML's two-step lists: too little room answers how much is needed."""
+    """NVML's two-step lists: too little room answers how much is needed, by RefusedError."""
     n_room = c.c_uint.from_address(there(n_address)).value
     put(c.c_uint, n_address, len(values))
     if values and (n_room < len(values) or not address):

@@ -57,7 +57,6 @@ class Observation:
     sm_range_mhz: tuple[int, int] | None
     temperature_c: tuple[int, int] | None
     capped: float
-    n_looks: int
     marks: tuple[str, ...] = ()
 
     @property
@@ -220,7 +219,6 @@ class Observer:
             sm_range_mhz=(min(sm), max(sm)) if sm else None,
             temperature_c=(heat[0], heat[-1]) if heat else None,
             capped=reasons[_CAP] / n_looks if n_looks else 0.0,
-            n_looks=n_looks,
             marks=tuple(marks),
         )
 

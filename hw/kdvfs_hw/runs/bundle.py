@@ -7,7 +7,8 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Final
@@ -81,6 +82,36 @@ def write_bundle(
             f"a schedule named {Path(PLAN).stem!r} would be replaced by the bundle's {PLAN}: rename it"
         )
     folder = Path(os.path.realpath(folder))
+    with _whole(folder) as draft:
+        names = []
+        for name, schedule in schedules.items():
+            names.append(f"./{name}.json")  # a name may begin with a hyphen
+            about = {"trace": "trace.parquet", "gpu": "gpu.toml"}
+            write_schedule(schedule, draft / names[-1], about=about)
+        write_parquet(trace, draft / "trace.parquet")
+        write_gpu(gpu, draft / "gpu.toml")
+        texts = {
+            PLAN: json.dumps({"kdvfs_version": __version__, **plan.to_json()}, indent=1) + "\n",
+            "requirements.txt": "\n".join(_requirements()) + "\n",
+            "README.md": _PAGE.format(workload=workload),
+            "run.sh": _RUN.format(
+                schedules=shlex.join(names),
+                workload=shlex.quote(f"--workload={workload}"),
+                protocol=plan.protocol.name,
+            ),
+        }
+        for name, text in texts.items():
+            with atomic_write(draft / name) as file:
+                file.write(text.encode())
+        (draft / "run.sh").chmod(0o755)
+        for package in ("kdvfs_sim", "kdvfs_hw"):
+            _copy_package(package, draft / "code" / package)
+    return sorted(path for path in folder.iterdir())
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[Path]:
+    """A draft that becomes ``folder`` once all is written, and is gone if that fails; InputError then."""
     try:
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder}: is not empty; name a new folder for the bundle")
@@ -89,7 +120,7 @@ def write_bundle(
     except OSError as error:
         raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
     try:
-        _fill(draft, plan=plan, trace=trace, schedules=schedules, gpu=gpu, workload=workload)
+        yield draft
         draft.chmod(0o755)
         draft.rename(folder)  # over an empty folder, if there is one
     except (OSError, shutil.Error) as error:
@@ -97,41 +128,6 @@ def write_bundle(
         raise InputError(f"{folder}: cannot be written ({words})") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return sorted(path for path in folder.iterdir())
-
-
-def _fill(
-    folder: Path,
-    *,
-    plan: Plan,
-    trace: Trace,
-    schedules: Mapping[str, Schedule],
-    gpu: GpuFacts,
-    workload: str,
-) -> None:
-    names = []
-    for name, schedule in schedules.items():
-        names.append(f"./{name}.json")  # a name may begin with a hyphen
-        about = {"trace": "trace.parquet", "gpu": "gpu.toml"}
-        write_schedule(schedule, folder / names[-1], about=about)
-    write_parquet(trace, folder / "trace.parquet")
-    write_gpu(gpu, folder / "gpu.toml")
-    texts = {
-        PLAN: json.dumps({"kdvfs_version": __version__, **plan.to_json()}, indent=1) + "\n",
-        "requirements.txt": "\n".join(_requirements()) + "\n",
-        "README.md": _PAGE.format(workload=workload),
-        "run.sh": _RUN.format(
-            schedules=shlex.join(names),
-            workload=shlex.quote(f"--workload={workload}"),
-            protocol=plan.protocol.name,
-        ),
-    }
-    for name, text in texts.items():
-        with atomic_write(folder / name) as file:
-            file.write(text.encode())
-    (folder / "run.sh").chmod(0o755)
-    for package in ("kdvfs_sim", "kdvfs_hw"):
-        _copy_package(package, folder / "code" / package)
 
 
 def _copy_package(name: str, target: Path) -> None:

@@ -35,21 +35,34 @@ def isolated_round(
     seconds: float,
     settle_s: float,
     rng: random.Random,
+    troubles: Troubles,
     say: Callable[[str], None] = lambda _: None,
-    troubles: Troubles | None = None,
 ) -> None:
-    """One reading of every cell, in random order. A reading at other clocks than asked for is void."""
+    """One reading of every cell, in random order."""
     cells = [(name, cell.clocks) for cell in plan.cells() for name in binding.parts[cell.part]]
     for i, (name, clocks) in enumerate(rng.sample(cells, len(cells))):
         if i % 10 == 0:
             say(f"isolated: {i} of {len(cells)} kernels and clocks")
-        control.request_clocks(clocks)
-        reading = measure(workload, name, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
-        reading = replace(reading, void=why_void(reading.seen, clocks))
+        reading = read_at(clocks, workload, name, observer, control, seconds=seconds, settle_s=settle_s)
         readings.setdefault((name, clocks), []).append(reading)
         record.add("isolated", **reading.to_json())
-        if troubles is not None:
-            troubles.note(reading.void, reading.seen.energy)
+        troubles.note(reading.void, reading.seen.energy)
+
+
+def read_at(
+    clocks: Clocks,
+    workload: Workload,
+    part: str,
+    observer: Observer,
+    control: ClockControl,
+    *,
+    seconds: float,
+    settle_s: float,
+) -> Reading:
+    """Ask for clocks and read a part of the workload at them. A reading at other clocks is void."""
+    control.request_clocks(clocks)
+    reading = measure(workload, part, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
+    return replace(reading, void=why_void(reading.seen, clocks))
 
 
 def why_void(seen: Observation, clocks: Clocks) -> str:

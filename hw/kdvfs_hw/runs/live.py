@@ -294,8 +294,8 @@ def live_round(
     seconds: float,
     binding: Binding,
     rng: random.Random,
+    troubles: Troubles,
     say: Callable[[str], None] = lambda _: None,
-    troubles: Troubles | None = None,
 ) -> None:
     """One block of every arm, in random order."""
     for arm in rng.sample(plan.arms, len(plan.arms)):
@@ -315,8 +315,7 @@ def live_round(
             host_calls_ms=[c.host_call_ns * 1e-6 for c in block.changes],
             void=block.void,
         )
-        if troubles is not None:
-            troubles.note(block.void, block.seen.energy)
+        troubles.note(block.void, block.seen.energy)
 
 
 def live_quantities(plan: Plan, blocks: list[Block]) -> list[Quantity]:

@@ -88,7 +88,10 @@ class Record:
         )
 
     def add(self, kind: str, /, **fields: Any) -> None:
-        """One line, ``kind`` first. Numbers that are not finite become null."""
+        """One line, ``kind`` first. Numbers that are not finite become null.
+
+        Raises InputError if it cannot be written whole.
+        """
         line = {"kind": kind, **_finite(fields)}
         self.lines.append(line)
         if self._descriptor < 0:

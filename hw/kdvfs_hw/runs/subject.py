@@ -88,16 +88,12 @@ def _optimized(
     name: str, gpu: str | None, protocol: str, slack_pct: float, say: Callable[[str], None]
 ) -> tuple[Scene, dict[str, Schedule], str]:
     """The best single schedule under the protocol: an alternation between two is no schedule of one pass."""
-    from kdvfs_sim.core.clocks import AUTO_CLOCKS
     from kdvfs_sim.optimize.solve import solve
     from kdvfs_sim.study.plans import Budget
-    from kdvfs_sim.study.power_limit import static
 
     scene = build_scene(read_trace(name), gpu=gpu)
     say(f"optimizing {name} under {protocol}")
-    free = scene.protocols["free"]
-    auto = scene.replay(static(AUTO_CLOCKS, scene, free), free).metrics
-    objective = Budget(slack_pct=slack_pct).objective("energy", auto)
+    objective = Budget(slack_pct=slack_pct).objective("energy", scene.auto_metrics)
     found = solve(scene.problem(objective, scene.protocols[protocol]), seed=0, mixes=False)
     if found.schedule is None:
         raise InputError(f"{name}: no schedule keeps within {slack_pct:g} % more time under {protocol}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from kdvfs_hw.measure.loop import Reading, measure
+from kdvfs_hw.measure.loop import Reading
 from kdvfs_hw.measure.observer import Observer
-from kdvfs_hw.runs.isolated import Readings, why_void
+from kdvfs_hw.runs.isolated import Readings, read_at
 from kdvfs_hw.runs.record import COSTS, Record, part_json
 from kdvfs_hw.runs.trouble import HopelessError, Troubles
 from kdvfs_hw.runs.validate import COST_COLUMNS, cost_rows
@@ -110,9 +110,9 @@ def sweep(
             for i, (name, clocks) in enumerate(rng.sample(points, len(points))):
                 if i % 10 == 0:
                     say(f"repeat {i_repeat + 1} of {repeats}: {i} of {len(points)} points")
-                control.request_clocks(clocks)
-                reading = measure(workload, name, observer, seconds=seconds, clocks=clocks, settle_s=settle_s)
-                reading = replace(reading, void=why_void(reading.seen, clocks))
+                reading = read_at(
+                    clocks, workload, name, observer, control, seconds=seconds, settle_s=settle_s
+                )
                 readings.setdefault((name, clocks), []).append(reading)
                 record.add("sweep", **reading.to_json())
                 troubles.note(reading.void, reading.seen.energy)

@@ -48,7 +48,10 @@ class Troubles:
     _in_a_row: tuple[str, int] = ("", 0)
 
     def note(self, void: str, energy: EnergyWindow) -> None:
-        """One reading: why it is void ('': it is not), and the energy that was read with it."""
+        """One reading: why it is void ('': it is not), and the energy that was read with it.
+
+        Raises HopelessError at the IN_A_ROW-th in a row with the same trouble.
+        """
         self.n_readings += 1
         if void:
             self._count(self._void, void, "a reading is void")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from kdvfs_hw.measure.loop import Reading, measure, reading_s, settle
@@ -89,13 +89,13 @@ def validate(
     binding = bind(plan, workload, settings.modes)
     record.begin(device, "validate", workload=dict(workload.describe()))
     record.add("plan", **plan.to_json(**asdict(settings)))
-    outcome = _rounds(device, plan, workload, record, settings, control, binding, say)
+    outcome = _outcome(device, plan, workload, record, settings, control, binding, say)
     record.add("verdict", **outcome.to_json())
     record.page(outcome_lines(plan, outcome))
     return outcome
 
 
-def _rounds(
+def _outcome(
     device: Device,
     plan: Plan,
     workload: Workload,
@@ -105,10 +105,7 @@ def _rounds(
     binding: Binding,
     say: Callable[[str], None],
 ) -> Outcome:
-    rng = random.Random(settings.seed)
-    steps: list[Reading] = []
-    readings: Readings = {}
-    blocks: list[Block] = []
+    """Rounds until every question has an answer, and what they say."""
     troubles = Troubles(say)
     with Observer(device, alone=control is not None) as observer:
         observer.await_period()
@@ -117,7 +114,17 @@ def _rounds(
             workload, observer, max_s=settings.max_settle_s, beat=control.beat if control else None
         )
         record.add("settled", settled=settled)
-        director = None if control is None else Director(plan, observer, control)
+        rounds = _Rounds(
+            plan=plan,
+            binding=binding,
+            workload=workload,
+            observer=observer,
+            control=control,
+            record=record,
+            settings=settings,
+            troubles=troubles,
+            say=say,
+        )
         n_rounds, verdict, spent_s = 0, Verdict(quantities=()), 0.0
         most = max(MIN_READINGS, settings.repeats)
         expected_s = _round_s(plan, binding, settings, observer)
@@ -126,57 +133,105 @@ def _rounds(
             begun_ns = device.time.now_ns()
             say(_before_round(n_rounds, most, expected_s, spent_s))
             with _unless_hopeless(troubles):
-                if "observe" in settings.modes:
-                    if control is not None:
-                        control.request_clocks(AUTO_CLOCKS)
-                    reading = measure(workload, None, observer, seconds=settings.seconds)
-                    reading = replace(reading, void=why_void(reading.seen, AUTO_CLOCKS))
-                    steps.append(reading)
-                    record.add("step", **reading.to_json())
-                    troubles.note(reading.void, reading.seen.energy)
-                if control is not None and director is not None and "isolated" in settings.modes:
-                    isolated_round(
-                        plan,
-                        binding,
-                        workload,
-                        observer,
-                        control,
-                        record,
-                        readings,
-                        seconds=settings.kernel_seconds,
-                        settle_s=settings.kernel_settle_s,
-                        rng=rng,
-                        say=say,
-                        troubles=troubles,
-                    )
-                    director.last = None
-                if director is not None and "live" in settings.modes:
-                    live_round(
-                        plan,
-                        workload,
-                        director,
-                        record,
-                        blocks,
-                        seconds=settings.seconds,
-                        binding=binding,
-                        rng=rng,
-                        say=say,
-                        troubles=troubles,
-                    )
+                rounds.one()
             spent_s += (device.time.now_ns() - begun_ns) * 1e-9
-            verdict = Verdict(quantities=tuple(_quantities(plan, settings, steps, readings, blocks, binding)))
+            verdict = Verdict(quantities=tuple(rounds.quantities()))
             if n_rounds >= MIN_READINGS and all(q.answer != "not enough data" for q in verdict.quantities):
                 break
         record.add("overhead", **observer.overhead.to_json())
         record.counter_updates(observer.updates)
-    record.table(COSTS, COST_COLUMNS, cost_rows(readings))
+    record.table(COSTS, COST_COLUMNS, cost_rows(rounds.kernels))
     record.add("troubles", **troubles.to_json())
     troubles.refuse_all_void(device.uuid)
+    blocks = rounds.blocks
     chosen = choose(plan, blocks, slack=settings.slack) if len(plan.arms) > 2 and blocks else None
     if troubles.doubt:
         verdict = verdict.doubted(troubles.doubt)
-    notes = tuple(_notes(device, plan, [*steps, *(r for each in readings.values() for r in each)]))
+    every = [*rounds.steps, *(reading for each in rounds.kernels.values() for reading in each)]
+    notes = tuple(_notes(device, plan, every))
     return Outcome(verdict=verdict, n_rounds=n_rounds, troubles=troubles, notes=notes, chosen=chosen)
+
+
+@dataclass(kw_only=True)
+class _Rounds:
+    """What is read, round after round: the step at AUTO, kernels by themselves, blocks of each arm."""
+
+    plan: Plan
+    binding: Binding
+    workload: Workload
+    observer: Observer
+    control: ClockControl | None
+    record: Record
+    settings: Settings
+    troubles: Troubles
+    say: Callable[[str], None]
+    steps: list[Reading] = field(default_factory=list)
+    kernels: Readings = field(default_factory=dict)
+    blocks: list[Block] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._rng = random.Random(self.settings.seed)
+        control = self.control
+        self._director = None if control is None else Director(self.plan, self.observer, control)
+
+    def one(self) -> None:
+        """One round of every mode. Raises HopelessError where there is no point in more."""
+        modes, director = self.settings.modes, self._director
+        if "observe" in modes:
+            self._step()
+        if director is not None and "isolated" in modes:
+            isolated_round(
+                self.plan,
+                self.binding,
+                self.workload,
+                self.observer,
+                director.control,
+                self.record,
+                self.kernels,
+                seconds=self.settings.kernel_seconds,
+                settle_s=self.settings.kernel_settle_s,
+                rng=self._rng,
+                say=self.say,
+                troubles=self.troubles,
+            )
+            director.last = None
+        if director is not None and "live" in modes:
+            live_round(
+                self.plan,
+                self.workload,
+                director,
+                self.record,
+                self.blocks,
+                seconds=self.settings.seconds,
+                binding=self.binding,
+                rng=self._rng,
+                say=self.say,
+                troubles=self.troubles,
+            )
+
+    def _step(self) -> None:
+        """The whole step, at the clocks that the driver chooses."""
+        if self.control is not None:
+            self.control.request_clocks(AUTO_CLOCKS)
+        reading = measure(self.workload, None, self.observer, seconds=self.settings.seconds)
+        reading = replace(reading, void=why_void(reading.seen, AUTO_CLOCKS))
+        self.steps.append(reading)
+        self.record.add("step", **reading.to_json())
+        self.troubles.note(reading.void, reading.seen.energy)
+
+    def quantities(self) -> Iterator[Quantity]:
+        """What was predicted, and what all rounds so far say of it."""
+        base, binding = self.plan.arms[0], self.binding
+        if "observe" in self.settings.modes:
+            good = [reading for reading in self.steps if not reading.void]
+            times = [reading.time_s * binding.n_per_pass for reading in good]
+            energies = [e * binding.n_per_pass for reading in good if (e := reading.energy_j) is not None]
+            yield quantity("step at auto", "time", "s", base.time_s, times, TIME_TOLERANCE)
+            yield quantity("step at auto", "energy", "J", base.energy_j, energies, ENERGY_TOLERANCE)
+        if "isolated" in self.settings.modes:
+            yield from isolated_quantities(self.plan, binding, self.kernels)
+        if "live" in self.settings.modes:
+            yield from live_quantities(self.plan, self.blocks)
 
 
 @contextmanager
@@ -219,27 +274,6 @@ def _notes(device: Device, plan: Plan, readings: Sequence[Reading]) -> Iterator[
     locked = held_below(readings, highest_sm_mhz(device))
     if locked:
         yield locked
-
-
-def _quantities(
-    plan: Plan,
-    settings: Settings,
-    steps: Sequence[Reading],
-    readings: Readings,
-    blocks: list[Block],
-    binding: Binding,
-) -> Iterator[Quantity]:
-    base = plan.arms[0]
-    if "observe" in settings.modes:
-        good = [reading for reading in steps if not reading.void]
-        times = [reading.time_s * binding.n_per_pass for reading in good]
-        energies = [e * binding.n_per_pass for reading in good if (e := reading.energy_j) is not None]
-        yield quantity("step at auto", "time", "s", base.time_s, times, TIME_TOLERANCE)
-        yield quantity("step at auto", "energy", "J", base.energy_j, energies, ENERGY_TOLERANCE)
-    if "isolated" in settings.modes:
-        yield from isolated_quantities(plan, binding, readings)
-    if "live" in settings.modes:
-        yield from live_quantities(plan, blocks)
 
 
 def cost_rows(readings: Readings) -> Iterator[tuple[object, ...]]:

@@ -200,6 +200,7 @@ def learn(
 
     ``shapes``: for each kernel (n_shapes, n_clocks), rows of one meaning. ``log_value`` (n_kernels,
     n_clocks), NaN where not read, of any level. ``noise``: relative standard deviation of each reading.
+    Raises InputError for lists that are not as long as there are kernels.
     """
     n_kernels = log_value.shape[0]
     if len(shapes) != n_kernels or len(categories) != n_kernels:

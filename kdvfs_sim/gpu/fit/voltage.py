@@ -45,6 +45,7 @@ class Voltage:
 
 
 def relative_voltage(sm_mhz: npt.ArrayLike, knee_mhz: float, rise: float, top_mhz: float) -> Floats:
+    """V(f) over the voltage up to the knee: 1 there, ``1 + rise`` at ``top_mhz``, a line between."""
     sm = np.asarray(sm_mhz, dtype=np.float64)
     voltage: Floats = 1.0 + rise * np.maximum(sm - knee_mhz, 0.0) / (top_mhz - knee_mhz)
     return voltage

@@ -72,7 +72,11 @@ class Fitted:
 
 
 def fit(published: Published, report: Callable[[str], None] = lambda _: None) -> Fitted:
-    """The same numbers every time. ``report`` is told of every stage."""
+    """The same numbers every time on one machine. ``report`` is told of every stage.
+
+    On another, or with another release of numpy, sums are rounded otherwise, and the search may end in
+    another of several minima that fit about as well, a few units of cost apart (decision 095).
+    """
     problem = _Problem(published)
     x = np.zeros(_N_SHARED + len(CALLS) * _N_OWN)
     for problem.totals_weight, problem.softness in _STAGES:

@@ -85,6 +85,7 @@ def scenes(
     protocol: st.SearchStrategy[SwitchProtocol] | None = None,
     max_requests: int = 4,
 ) -> Scene:
+    """Everything that a replay needs, of which what is not given is drawn; at most so many requests."""
     recorded = draw(traces() if trace is None else trace)
     program = Program.from_trace(recorded)
     table = draw(cost_tables() if costs is None else costs)

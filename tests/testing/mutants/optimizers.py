@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from kdvfs_sim.core.problem import Problem, Solution
-from kdvfs_sim.core.schedule import ClockRequest, Schedule
+from kdvfs_sim.core.schedule import ClockRequest
 from kdvfs_sim.core.switching import FOLLOW
-from kdvfs_sim.optimize.baselines import locks, static_lock, static_mix
+from kdvfs_sim.optimize.baselines import locked, locks, static_lock, static_mix
 from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.testing.strategies.problems import at_auto
 from tests.testing.mutants.mutant import mutant
@@ -71,14 +71,7 @@ class AsksForAnyRow:
         if problem.costs.requestable.all():
             return right(problem)
         reserved = problem.costs.clocks[int(np.argmin(problem.costs.requestable))]
-        schedule = Schedule.static(
-            reserved,
-            stream=problem.chain.stream,
-            device=problem.chain.device,
-            protocol=problem.protocol.name,
-            boundary=problem.boundary,
-        )
-        return replace(right(problem), schedule=schedule, alternate=None)
+        return replace(right(problem), schedule=locked(problem, reserved), alternate=None)
 
 
 @mutant("optimizer", "budget_is_kept_after_replay")
