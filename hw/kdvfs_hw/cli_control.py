@@ -16,7 +16,7 @@ from kdvfs_hw.cli_options import (
     check_times,
     refuse_given,
 )
-from kdvfs_sim.cli.options import SeedOption
+from kdvfs_sim.cli.options import SLACK, SeedOption, slack_from
 
 _OF_A_RUN = ("mode", "device", "seconds", "repeats", "settle", "seed", "allow", "out")
 _OF_A_PLAN = ("workload", "trace", "protocol", "slack")
@@ -48,8 +48,14 @@ def validate(
         str | None, typer.Option("--protocol", help="drain, follow or lookahead. Default: the schedule's.")
     ] = None,
     slack: Annotated[
-        str, typer.Option("--slack", metavar="PCT", help="Time budget, for optimizing and for choosing.")
-    ] = "0.6%",
+        str | None,
+        typer.Option(
+            "--slack",
+            metavar="PCT",
+            help=f"Time budget, for optimizing and for choosing. Default: {SLACK}.",
+            show_default=False,
+        ),
+    ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="Length of one reading or block.")] = 1.0,
     repeats: Annotated[int, typer.Option("--repeats", help="At most so many rounds (at least 3).")] = 10,
     settle: Annotated[float, typer.Option("--settle", help="Longest warm-up, seconds.")] = 30.0,
@@ -74,7 +80,6 @@ def validate(
     from kdvfs_hw.runs.validate import validate as run
     from kdvfs_sim.cli.console import others_on_stderr, print_json, say
     from kdvfs_sim.core.errors import UsageError
-    from kdvfs_sim.core.units import parse_percent
 
     if len(subjects) == 1 and (Path(subjects[0]) / LINES).is_file():
         refuse_given(context, (*_OF_A_RUN, *_OF_A_PLAN, "bundle"), "the readings are those in the folder")
@@ -101,7 +106,7 @@ def validate(
     from kdvfs_hw.runs.subject import emulated_spec, emulated_workload, load_subject
     from kdvfs_hw.workloads.resolve import workload_from
 
-    slack_pct = parse_percent(slack)
+    slack_pct = slack_from(slack)
     scene, schedules, planned = load_subject(
         subjects,
         trace=trace,

@@ -35,7 +35,7 @@ def command(
 ) -> int:
     """Try the laws that hold of every plug-in of a kind on yours, and show the smallest case that breaks one.
 
-    Exit code 5 if a law is broken that was not known to be.
+    Exit code 5 if a law is broken that was not known to be, or if none could be judged.
 
     Example: kdvfs check my_optimizer.py:MyOptimizer
     """
@@ -65,6 +65,8 @@ def command(
         outcome: sum(each.outcome == outcome for each in tried)
         for outcome in ("held", "broken", "known", "not judged")
     }
+    n_raised = sum(each.n_raised for each in tried)
+    n_never = sum(each.outcome == "not judged" and each.n_raised > 0 for each in tried)
     seconds = time.monotonic() - began
     if json:
         print_json(
@@ -74,6 +76,7 @@ def command(
                 "examples": examples,
                 "time_s": seconds,
                 **{outcome.replace(" ", "_"): n for outcome, n in counts.items()},
+                "n_raised": n_raised,
                 "laws": [
                     {name: value for name, value in asdict(each).items() if name != "report"}
                     for each in tried
@@ -83,8 +86,11 @@ def command(
     else:
         words = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if n)
         typer.echo(f"{words} ({examples} cases a law, seed {seed}, {seconds:.0f} s)")
-    # a plug-in of which nothing could be judged has not passed
-    passed = not counts["broken"] and (counts["held"] or counts["known"])
+        if n_raised:
+            never = f", and no other case of {n_never} law{'s' * (n_never != 1)} was left" if n_never else ""
+            typer.echo(f"the plug-in raised in {n_raised} cases that were not judged therefore{never}")
+    # a plug-in of which nothing could be judged has not passed, whatever was known of it beforehand
+    passed = not counts["broken"] and (counts["held"] or not counts["not judged"])
     return 0 if passed else PluginError.exit_code
 
 

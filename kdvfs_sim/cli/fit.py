@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kdvfs_sim.cli.options import JsonOption, number_from
+from kdvfs_sim.cli.options import SLACK, JsonOption, number_from, slack_from
 from kdvfs_sim.core.errors import InputError, UsageError
-from kdvfs_sim.core.units import parse_percent
 
 MAX_LIMIT_W = 100_000
 
@@ -35,8 +34,14 @@ def command(
         typer.Option("--suggest", metavar="N", min=1, help="Name the N readings most worth taking next."),
     ] = None,
     slack: Annotated[
-        str, typer.Option("--slack", metavar="PCT", help="Goal: at most this much more time per kernel.")
-    ] = "0.6%",
+        str | None,
+        typer.Option(
+            "--slack",
+            metavar="PCT",
+            help=f"Goal: at most this much more time per kernel. Default: {SLACK}.",
+            show_default=False,
+        ),
+    ] = None,
     margin: Annotated[
         str | None,
         typer.Option("--margin", metavar="P", help="Keep the goal this surely: p95 for 95 %. Default: p50."),
@@ -65,7 +70,7 @@ def command(
     from kdvfs_sim.gpu.fit.sweep import read_sweep
     from kdvfs_sim.report.fit_page import fit_page
 
-    slack_pct = parse_percent(slack)
+    slack_pct = slack_from(slack)
     try:
         goal = Goal(slack_pct=slack_pct, margin=margin)
     except InputError as error:

@@ -40,7 +40,7 @@ def command(
         typer.Option(
             "--energy-budget",
             metavar="PCT",
-            help="Instead: least time with at most this share of AUTO's energy.",
+            help="Instead: least time (or EDP, ED²P) with at most this share of AUTO's energy.",
         ),
     ] = None,
     protocol: Annotated[
@@ -159,6 +159,7 @@ def command(
         "gpu": scene.gpu.file or scene.gpu.slug,
         "budget": str(budget),
         "slack_pct": budget.slack_pct,
+        "energy_budget_pct": budget.energy_pct,
         "boundary": edge,
         "confidence": probability,
         "node_power_w": node_power,

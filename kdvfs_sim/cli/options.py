@@ -111,12 +111,17 @@ def percent_from(text: str, option: str, *, share_below: float) -> float:
     return value
 
 
+def slack_from(text: str | None) -> float:
+    """Per cent of more time, of every command that takes ``--slack``. Raises UsageError."""
+    return percent_from(SLACK if text is None else text, "--slack", share_below=0.1)
+
+
 def budget_from(slack: str | None, energy_budget: str | None = None) -> Budget:
     """The budget of time, or instead of energy. Raises UsageError for both."""
     from kdvfs_sim.study.plans import Budget
 
     if energy_budget is None:
-        return Budget(slack_pct=percent_from(SLACK if slack is None else slack, "--slack", share_below=0.1))
+        return Budget(slack_pct=slack_from(slack))
     if slack is not None:
         raise UsageError("--slack is a budget of time and --energy-budget one of energy: give one of them")
     return Budget(energy_pct=percent_from(energy_budget, "--energy-budget", share_below=2.0))

@@ -42,9 +42,10 @@ class Metrics:
         return None if self.energy_j is None or self.time_s == 0 else self.energy_j / self.time_s
 
     def pct_of(self, base: Metrics) -> tuple[float, float]:
-        """Time and energy against ``base``, in per cent more; NaN for an energy that is not known."""
+        """Time and energy against ``base``, in per cent more; NaN for an energy that is not known, and
+        against one of 0."""
         time_pct = 100 * (self.time_s / base.time_s - 1)
-        if self.energy_j is None or base.energy_j is None:
+        if self.energy_j is None or not base.energy_j:
             return time_pct, nan
         return time_pct, 100 * (self.energy_j / base.energy_j - 1)
 

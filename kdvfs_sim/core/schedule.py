@@ -16,16 +16,17 @@ class ClockRequest:
     """Ask for ``clocks`` ``offset_ns`` after the anchor operation starts.
 
     The anchor is operation number ``launch`` (0-based, in stream order, copies and memory sets
-    included) of ``stream`` on ``device``. Under a draining or free protocol the change applies
-    before the anchor starts, and ``offset_ns`` is 0. Raises ScheduleError for anything but Clocks and
-    whole numbers, the launch and the offset at least 0.
+    included) of ``stream`` on ``device``. None is the trace's only stream, or device: where it has several,
+    the replay refuses that. Under a draining or free protocol the change applies before the anchor starts,
+    and ``offset_ns`` is 0. Raises ScheduleError for anything but Clocks and whole numbers, the launch and the
+    offset at least 0.
     """
 
     clocks: Clocks
     launch: int
     offset_ns: int = 0
-    stream: int = 0
-    device: int = 0
+    stream: int | None = None
+    device: int | None = None
 
     def __post_init__(self) -> None:
         # by type first: schedules of a million requests are made, and nearly all hold ints
@@ -40,7 +41,9 @@ class ClockRequest:
     def _check_types(self) -> None:
         try:
             for name in ("launch", "offset_ns", "stream", "device"):
-                object.__setattr__(self, name, whole(name, getattr(self, name)))
+                value = getattr(self, name)
+                if value is not None or name in ("launch", "offset_ns"):
+                    object.__setattr__(self, name, whole(name, value))
         except InputError as error:
             raise ScheduleError(str(self), str(error)) from None
         if not isinstance(self.clocks, Clocks):
@@ -79,11 +82,13 @@ class Schedule:
     def normalized(self) -> Schedule:
         """The same schedule without requests that ask for the clocks already requested."""
         kept: list[ClockRequest] = []
-        last: dict[int, Clocks] = {}
+        last: dict[int | None, Clocks] = {}
+        one_device = any(request.device is None for request in self.requests)  # or none of them fits
         for request in self.requests:
-            if last.get(request.device) != request.clocks:
+            device = None if one_device else request.device
+            if last.get(device) != request.clocks:
                 kept.append(request)
-                last[request.device] = request.clocks
+                last[device] = request.clocks
         return Schedule(requests=tuple(kept), protocol=self.protocol, boundary=self.boundary)
 
     @classmethod
@@ -91,8 +96,8 @@ class Schedule:
         cls,
         clocks: Clocks,
         *,
-        stream: int = 0,
-        device: int = 0,
+        stream: int | None = None,
+        device: int | None = None,
         protocol: str = "free",
         boundary: Boundary = "periodic",
     ) -> Schedule:
@@ -108,8 +113,8 @@ class Schedule:
         cls,
         clocks: Sequence[Clocks],
         *,
-        stream: int = 0,
-        device: int = 0,
+        stream: int | None = None,
+        device: int | None = None,
         protocol: str = "free",
         boundary: Boundary = "periodic",
     ) -> Schedule:

@@ -16,6 +16,8 @@ from kdvfs_sim.core.version import __version__
 
 FORMAT: Final = "kdvfs-schedule"
 SCHEMA_VERSION: Final = 1
+# what a request has in the file, and what it means where it is left out; a launch may not be
+_REQUEST: Final = {"device": None, "stream": None, "launch": None, "offset_ns": 0, "clocks": None}
 
 
 def is_schedule_file(path: Path) -> bool:
@@ -102,9 +104,15 @@ def read_about(path: str | Path) -> dict[str, Any]:
 def _request(entry: Any, where: str) -> ClockRequest:
     if not isinstance(entry, dict):
         raise ScheduleError(where, f"{entry!r} is not an object with launch and clocks")
-    numbers = {key: entry.get(key, 0) for key in ("device", "stream", "launch", "offset_ns")}
+    unknown = next((key for key in entry if key not in _REQUEST), None)
+    if unknown is not None:
+        raise ScheduleError(where, f"{unknown!r} says nothing here; a request has {', '.join(_REQUEST)}")
+    numbers: dict[str, Any] = {
+        key: entry.get(key, default) for key, default in _REQUEST.items() if key != "clocks"
+    }
     for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int):
+        left_out = value is None and key in ("device", "stream")  # of a trace that has only one
+        if not left_out and (isinstance(value, bool) or not isinstance(value, int)):
             raise ScheduleError(where, f"{key} is {value!r}; a whole number is right")
     clocks = entry.get("clocks")
     if not isinstance(clocks, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kdvfs_sim.core.errors import ScheduleError
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.optimize.additive import Ints
@@ -31,7 +32,8 @@ def as_schedule(problem: Problem, rows: Ints) -> Schedule:
 def as_rows(problem: Problem, schedule: Schedule) -> Ints:
     """The row asked for when each launch starts, (n_launches,).
 
-    Switching times are left out: where a protocol anticipates, a row may begin some launches early.
+    Switching times are left out: where a protocol anticipates, a row may begin some launches early. Raises
+    ScheduleError for a request that is anchored elsewhere than on the problem's stream.
     """
     costs, n = problem.costs, len(problem.chain)
     requests = schedule.requests
@@ -40,7 +42,15 @@ def as_rows(problem: Problem, schedule: Schedule) -> Ints:
     else:
         row = costs.index(requests[-1].clocks)
     rows = np.full(n, row, dtype=np.int64)
-    for request in requests:
+    chain = problem.chain
+    for number, request in enumerate(requests):
+        here = request.device in (None, chain.device) and request.stream in (None, chain.stream)
+        if not here or request.launch >= n:
+            raise ScheduleError(
+                f"schedule request {number}",
+                f"launch {request.launch} of device/stream {request.device}/{request.stream} is none of the "
+                f"problem's: {chain.device}/{chain.stream}, launches 0..{n - 1}",
+            )
         rows[request.launch + (request.offset_ns > 0) :] = costs.index(request.clocks)
     return rows
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kdvfs_sim.core.errors import InvariantError, NotApplicableError
+from kdvfs_sim.core.errors import InputError, InvariantError, NotApplicableError
 from kdvfs_sim.core.problem import Objective, Problem, Solution, Status
 from kdvfs_sim.core.schedule import Schedule
 from kdvfs_sim.optimize.additive import Bools, Ints, group_launches
@@ -54,7 +54,8 @@ def solve(
     periodic boundary the answer may be two schedules in turn over iterations. ``also``: plans for the same
     launches, made for another protocol or with less freedom; they are judged too, with requests placed as
     this protocol asks. Infeasible and not applicable are statuses. Raises nothing but what
-    ``problem.evaluate`` raises, and InvariantError for an answer below its bound: our bug.
+    ``problem.evaluate`` raises, ScheduleError for a plan in ``also`` that drives other launches, and
+    InvariantError for an answer below its bound: our bug.
     """
     may_mix = mixes and problem.boundary == "periodic" and problem.aggregation == "global"
     return _solve(problem, seed, gap, may_mix=may_mix, also=also)
@@ -203,7 +204,7 @@ def _may_hide(problem: Problem, bounds: _Bounds) -> bool:
 def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
     """The answer with its bound, its status, and in words where it came from.
 
-    Raises InvariantError for an answer below a bound that speaks of it.
+    Raises InvariantError for an answer below a bound that speaks of it, InputError if its energy is below 0.
     """
     if answer.metrics is None or answer.schedule is None:
         proven = bound == np.inf
@@ -211,6 +212,11 @@ def _stated(problem: Problem, answer: Solution, bound: float) -> Solution:
         return replace(answer, status="infeasible", message=message)
     value = problem.objective.value_of(answer.metrics)
     if value < bound * (1 - CLOSED):
+        if answer.metrics.energy_j is not None and answer.metrics.energy_j < 0:
+            raise InputError(
+                f"optimize: the answer takes {answer.metrics.energy_j:.4g} J: kernels that run at once draw "
+                "less than nothing in the cost table; power_w at least as idle_power_w at its clocks is right"
+            )
         raise InvariantError(
             f"optimize: {problem.protocol.name}, {problem.boundary}, {problem.granularity}: the answer "
             f"{value!r} ({answer.message}) lies below its own lower bound {bound!r}"

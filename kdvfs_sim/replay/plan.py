@@ -64,19 +64,20 @@ def plan_requests(
         raise InputError(f"the SwitchTable covers {switching.n_clocks} clocks, the costs {costs.n_clocks}")
     if draws is not None and len(draws.factor) != len(schedule.requests):
         raise InputError(f"draws for {len(draws.factor)} requests; the schedule has {len(schedule.requests)}")
-    latest: dict[tuple[int, int], int] = {}
+    latest: dict[int, int] = {}
     at_boundary = protocol.drains or not protocol.charged
     for number, request in enumerate(schedule.requests):
         where = f"schedule request {number}"
         try:
-            ops = program.ops_of_stream[program.stream_index(request.device, request.stream)]
+            index = program.stream_index(request.device, request.stream)
         except InputError as error:
             raise ScheduleError(where, str(error)) from None
+        ops = program.ops_of_stream[index]
+        device, stream = program.streams[index]
         if request.launch >= len(ops):
             raise ScheduleError(
                 where,
-                f"launch {request.launch} does not exist; "
-                f"stream {request.stream} has launches 0..{len(ops) - 1}",
+                f"launch {request.launch} does not exist; stream {stream} has launches 0..{len(ops) - 1}",
             )
         if request.offset_ns and at_boundary:
             raise ScheduleError(
@@ -84,20 +85,20 @@ def plan_requests(
                 f"offset_ns is {request.offset_ns}; "
                 f"under {protocol.name!r} changes apply at the boundary, offset 0",
             )
-        if protocol.drains and request.launch < latest.get((request.device, request.stream), 0):
+        if protocol.drains and request.launch < latest.get(index, 0):
             raise ScheduleError(
                 where,
-                f"launch {request.launch} is drained for after a later launch of stream {request.stream}; "
+                f"launch {request.launch} is drained for after a later launch of stream {stream}; "
                 "order requests as their anchors run",
             )
-        latest[request.device, request.stream] = request.launch
+        latest[index] = request.launch
         row = costs.index(request.clocks)
         if not costs.requestable[row]:
             raise ScheduleError(
                 where, f"clocks {request.clocks} are only ever effective; a schedule cannot ask for them"
             )
         luck = () if draws is None else (float(draws.factor[number]), int(draws.late_ns[number]))
-        requests[program.devices.index(request.device)].append(
+        requests[program.devices.index(device)].append(
             Request(int(ops[request.launch]), request.offset_ns, row, number, *luck)
         )
     return PlannedRequests(requests=tuple(tuple(r) for r in requests))

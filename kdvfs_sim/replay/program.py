@@ -148,15 +148,35 @@ class Program:
         bounds = np.searchsorted(self.stream[order], np.arange(len(self.streams) + 1))
         return tuple(order[a:b] for a, b in itertools.pairwise(bounds))
 
-    def stream_index(self, device: int, stream: int) -> int:
-        """Index of a recorded stream. Raises InputError naming those that exist."""
-        try:
-            return self.streams.index((device, stream))
-        except ValueError:
-            known = ", ".join(f"{d}/{s}" for d, s in self.streams)
+    @cached_property
+    def typical_ns(self) -> npt.NDArray[np.float64]:
+        """(n_kinds,): median recorded duration; 0 for a kind without launches on these devices."""
+        typical = np.zeros(len(self.kinds))
+        order = np.argsort(self.kind, kind="stable")
+        present, first = np.unique(self.kind[order], return_index=True)
+        for kind, durations in zip(present, np.split(self.duration_ns[order], first[1:]), strict=True):
+            typical[kind] = np.median(durations)
+        return typical
+
+    def stream_index(self, device: int | None, stream: int | None) -> int:
+        """Index of a recorded stream; None is the only one there is. Raises InputError naming those that
+        exist."""
+        named = (device, stream)
+        if named in self.streams:
+            return self.streams.index(named)
+        fits = [i for i, (d, s) in enumerate(self.streams) if device in (None, d) and stream in (None, s)]
+        if len(fits) == 1:
+            return fits[0]
+        known = ", ".join(f"{d}/{s}" for d, s in self.streams)
+        if fits:
             raise InputError(
-                f"the trace has no stream {stream} on device {device}; device/stream: {known}"
-            ) from None
+                f"the trace has several streams; name the stream and device; device/stream: {known}"
+            )
+        if device is None and len(self.devices) == 1:
+            device = self.devices[0]
+        lacks = f"stream {stream}" if stream is not None else "streams"
+        where = f" on device {device}" if device is not None else ""
+        raise InputError(f"the trace has no {lacks}{where}; device/stream: {known}")
 
     def scaled(self, factor: npt.NDArray[np.float64], *, down: bool = False) -> Program:
         """The same with every kind's durations times ``factor`` (n_kinds,), rounded, or rounded ``down``.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kdvfs_sim.core.costs import CostTable
     from kdvfs_sim.core.kinds import KernelKind
 
+ROUNDING: Final = 1e-12  # relative to the parts of a power: what adding them up may leave of nothing
 STEADY: Final = -1  # no governed row: the effective clocks follow from the request and the kernels
 
 
@@ -26,8 +27,8 @@ class StateTable:
     kinds and stall.
 
     (n_states,): ``requested`` and ``effective`` rows, ``n_running``, ``floor_w`` (power with no progress),
-    ``power_w`` (the device's). ``increments_w``: what each running kind adds to the floor, of state i
-    from ``first[i]`` on.
+    ``power_w`` (the device's; 0 where rounding alone is left) and ``gross_w`` (its parts, all counted as
+    positive). ``increments_w``: what each running kind adds to the floor, of state i from ``first[i]`` on.
     """
 
     requested: npt.NDArray[np.int64]
@@ -35,6 +36,7 @@ class StateTable:
     n_running: npt.NDArray[np.int64]
     floor_w: npt.NDArray[np.float64]
     power_w: npt.NDArray[np.float64]
+    gross_w: npt.NDArray[np.float64]
     first: npt.NDArray[np.int64]
     increments_w: npt.NDArray[np.float64]
 
@@ -101,6 +103,8 @@ class States:
         increments_w = np.where(stalls[state], 0.0, alone_w - floor_w[state])
         power_w: npt.NDArray[np.float64] = floor_w + np.bincount(state, increments_w, minlength=row.size)
         single = (n_running == 1) & ~stalls  # known even where the idle device's power is not
+        gross_w = floor_w + np.bincount(state, np.abs(increments_w), minlength=row.size)
+        power_w[np.abs(power_w) <= ROUNDING * gross_w] = 0.0
         power_w[single] = alone_w[single[state]]
         return StateTable(
             requested=np.asarray(requested, dtype=np.int64),
@@ -108,6 +112,7 @@ class States:
             n_running=n_running,
             floor_w=floor_w,
             power_w=power_w,
+            gross_w=np.where(np.isnan(gross_w), np.abs(power_w), gross_w),
             first=np.concatenate(([0], np.cumsum(n_running))),
             increments_w=increments_w,
         )

@@ -80,6 +80,12 @@ class Timeline:
         """Energy of all devices from 0 to ``time_ns``; NaN where some power met is not known."""
         return sum(self._integral(d, self.states.power_w) + d.extra_energy_j for d in self.intervals_of)
 
+    @cached_property
+    def gross_energy_j(self) -> float:
+        """What idle power, what kernels add to it and switches come to where none is taken off another: what
+        the rounding of their sum is relative to."""
+        return sum(self._integral(d, self.states.gross_w) + d.extra_energy_j for d in self.intervals_of)
+
     @staticmethod
     def _integral(d: DeviceIntervals, power_w: Floats) -> float:
         return float((power_w[d.state] * (d.end_ns - d.start_ns)).sum()) * 1e-9
@@ -117,7 +123,7 @@ class Timeline:
         extra = sum(d.extra_energy_j for d in self.intervals_of)
         booked, total = launches + floor + extra, self.energy_j
         # Where an idle device draws more than a busy one, large parts make a small sum.
-        rounding = 1e-9 * max(abs(launches), floor, extra) + 1e-12
+        rounding = 1e-9 * self.gross_energy_j + 1e-12
         if abs(booked - total) > rounding:  # never of NaN
             raise InvariantError(
                 f"replay: launches {launches} J + idle {floor} J + switches {extra} J "

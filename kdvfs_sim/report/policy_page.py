@@ -133,15 +133,19 @@ def notes(table: EqualSlack) -> list[str]:
         key=lambda row: row.time_pct_range[1] if row.time_pct_range else 0.0,
         default=None,
     )
+    slack_pct = table.budget.slack_pct
     if (
         latest is not None
         and latest.time_pct_range
-        and latest.time_pct_range[1] > table.budget.slack_pct + 0.01
+        and slack_pct is not None
+        and latest.time_pct_range[1] > slack_pct + 0.01
     ):
         lines.append(
             "budgets are kept at the nominal numbers: at the ends of their ranges a plan takes up to "
             f"{latest.time_pct_range[1]:+.2f} % time ({latest.name}, {latest.protocol}; --json has all)."
         )
+    if slack_pct is not None and any(row.objective in ("edp", "ed2p") for row in table.rows):
+        lines.append("edp, ed2p: they weigh time against energy themselves, and have no budget of time.")
     if table.confidence is not None and not all(map(table.is_answer, table.rows)):
         lines.append(
             f"plans that keep the budget in less than {100 * table.confidence:g} % of replays are shown to "

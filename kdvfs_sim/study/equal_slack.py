@@ -160,7 +160,8 @@ class _Comparison:
         self.auto_dynamic = (
             None if scene.governor is None else scene.replay(auto, "free", governor=scene.governor).metrics
         )
-        comparable(self.auto_at["nominal"])
+        for metrics in self.auto_at.values():
+            comparable(metrics)
         self.budget = budget
         self._judges: dict[tuple[str, Level, Level], Judge] = {}
         self._locks: dict[tuple[Level, Clocks], Metrics] = {}
@@ -226,6 +227,11 @@ class _Comparison:
     def policy(self, plan: Plan, protocol: SwitchProtocol) -> PolicyRow:
         """One plan, solved at the nominal assumptions and judged by the SimPy replay."""
         problem = self._problem(plan, protocol)
+        if plan.aggregation == "local" and problem.objective.max_time_s is None:
+            missing = Solution(
+                status="not applicable", message="each launch is to keep a budget of time, and there is none"
+            )
+            return self._row(plan.name, plan, protocol, missing)
         also = [*self._solved.get(protocol.name, {}).values(), self._solved.get("free", {}).get(plan.name)]
         schedules = [s for found in also if found is not None for s in (found.schedule, found.alternate)]
         known = [schedule for schedule in schedules if schedule is not None and not schedule.is_static]

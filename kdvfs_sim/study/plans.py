@@ -21,29 +21,49 @@ def comparable(auto: Metrics) -> Metrics:
     return auto
 
 
+SLACK_PCT: Final = 0.6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its
-    energy (then time is what is minimized). Both are finite and at least 0, else InputError."""
+    """Relative to AUTO: at most ``slack_pct`` more time or, if given, at most ``energy_pct`` of its energy.
 
-    slack_pct: float = 0.6
+    Of time, without either, ``SLACK_PCT``; ``slack_pct`` is None under a budget of energy. Raises InputError
+    for both, and for one that is not finite and at least 0.
+    """
+
+    slack_pct: float | None = None
     energy_pct: float | None = None
 
     def __post_init__(self) -> None:
-        finite("Budget: slack_pct", self.slack_pct)
         if self.energy_pct is not None:
             finite("Budget: energy_pct", self.energy_pct)
+            if self.slack_pct is not None:
+                raise InputError("Budget: give slack_pct or energy_pct, not both")
+            return
+        if self.slack_pct is None:
+            object.__setattr__(self, "slack_pct", SLACK_PCT)
+        finite("Budget: slack_pct", self.slack_pct)
 
     def objective(self, minimize: Minimize, base: Metrics) -> Objective:
-        """Raises InputError for a share of an energy that is not known."""
+        """What a plan for ``minimize`` is to do within this budget.
+
+        Plans for ``energy`` keep the budget of time, those for another objective have none: EDP and ED²P
+        weigh time against energy themselves. A budget of energy is kept by all, and plans for ``energy``
+        minimize time within it. Raises InputError for a share of an energy that is not known.
+        """
         if self.energy_pct is not None:
             if base.energy_j is None:
                 raise InputError(
                     f"{self}: AUTO's energy is not known ({base.energy_reason or 'no reason given'})"
                 )
-            return Objective(minimize="time", max_energy_j=base.energy_j * self.energy_pct / 100)
+            return Objective(
+                minimize="time" if minimize == "energy" else minimize,
+                max_energy_j=base.energy_j * self.energy_pct / 100,
+            )
         if minimize != "energy":
             return Objective(minimize=minimize)
+        assert self.slack_pct is not None
         return Objective(minimize="energy", max_time_s=base.time_s * (1 + self.slack_pct / 100))
 
     def __str__(self) -> str:

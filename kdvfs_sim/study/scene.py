@@ -26,6 +26,7 @@ from kdvfs_sim.gpu.catalogue import load_gpu, match_device
 from kdvfs_sim.gpu.facts import GpuFacts, Level
 from kdvfs_sim.gpu.switching import dynamic_governor, protocol_for, switching_model, tabulate
 from kdvfs_sim.gpu.transfer import Transfer, transfer_cost_table
+from kdvfs_sim.replay.below_idle import refuse_below_zero, refuse_energy_below_zero
 from kdvfs_sim.replay.fast import FastEvaluator
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
@@ -163,8 +164,9 @@ class Scene:
         governor: DynamicGovernor | None = None,
         draws: SwitchDraws | None = None,
     ) -> ReplayResult:
-        """The SimPy replay of a schedule; costs and switching other than the nominal ones may be given."""
-        return replay(
+        """The SimPy replay of a schedule; costs and switching other than the nominal ones may be given.
+        Raises InputError where it takes less than no energy."""
+        run = replay(
             self.program,
             costs=costs or self.costs["nominal"],
             schedule=schedule,
@@ -175,6 +177,8 @@ class Scene:
             governor=governor,
             draws=draws,
         )
+        refuse_energy_below_zero(run.timeline, costs or self.costs["nominal"])
+        return run
 
     def judge(
         self,
@@ -213,7 +217,8 @@ def build_scene(
     ``costs``: a table measured or fitted for the kinds of this very trace, instead of the catalogue's
     model; it cannot be transferred, and the catalogue gives the switching. ``node_power_w`` is the rest
     of the node: it is drawn for as long as the run takes. Raises UnknownGpuError, and InputError if the
-    trace's GPU is needed and not in the catalogue, or if it holds several devices and none is named.
+    trace's GPU is needed and not in the catalogue, if it holds several devices and none is named, or if
+    kernels that overlap take less than no energy.
     """
     one_of("build_scene: boundary", boundary, Boundary)
     if device is None and len(trace.devices) > 1:
@@ -240,7 +245,7 @@ def build_scene(
             recorded_on=recorded_on,
             facts=facts,
             kinds=program.kinds,
-            typical_ns=_typical_ns(program),
+            typical_ns=program.typical_ns,
             recorded=trace.recorded_clocks,
             sm_clocks=sm_clocks,
             node_power_w=node_power_w,
@@ -250,6 +255,7 @@ def build_scene(
             program = _scaled(program, model.transfer("nominal", None).duration_scale)
         power_table = model
         levels = {level: power_table(level, None) for level in LEVELS}
+    refuse_below_zero(program, levels.values())
     return Scene(
         trace=trace,
         gpu=facts,
@@ -374,16 +380,6 @@ def _thinned(gpu: GpuFacts) -> tuple[int, ...] | None:
     """Every n-th SM clock, the highest included, where the whole table is too large; else None."""
     every = -(-len(gpu.clock_table()) // MAX_CLOCKS)
     return None if every == 1 else gpu.sm.values_mhz[::-1][::every][::-1]
-
-
-def _typical_ns(program: Program) -> npt.NDArray[np.float64]:
-    """(n_kinds,): median recorded duration; 0 for a kind without launches on this device."""
-    typical = np.zeros(len(program.kinds))
-    order = np.argsort(program.kind, kind="stable")
-    present, first = np.unique(program.kind[order], return_index=True)
-    for kind, durations in zip(present, np.split(program.duration_ns[order], first[1:]), strict=True):
-        typical[kind] = np.median(durations)
-    return typical
 
 
 def _scaled(program: Program, scale: npt.NDArray[np.float64]) -> Program:

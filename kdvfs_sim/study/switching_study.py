@@ -247,9 +247,12 @@ def switching_study(
     ``scenes``: the workload by iterations in a period, 1 among them, all with periodic boundary. Costs are
     those of the scenes' own GPU throughout: only the switching is another GPU's. Cases run on ``executor``
     (any ``concurrent.futures.Executor``; None: here, one after another), in batches for ``n_workers``.
-    Raises UsageError for scenes without a period of 1 or with another boundary, InputError for a protocol
-    that is unknown and where AUTO's energy or a latency is not known, or it takes no time or no energy.
+    Raises UsageError for scenes without a period of 1 or with another boundary and for a budget of energy,
+    InputError for a protocol that is unknown and where AUTO's energy or a latency is not known, or it takes
+    no time or no energy.
     """
+    if budget.energy_pct is not None:
+        raise UsageError(f"a switching study is of energy saved within a budget of time, not {budget}")
     if 1 not in scenes or any(scene.boundary != "periodic" for scene in scenes.values()):
         raise UsageError("a switching study needs a period of 1 iteration and the periodic boundary")
     names = (protocols,) if isinstance(protocols, str) else protocols

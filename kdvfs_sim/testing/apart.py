@@ -32,7 +32,8 @@ _END_S: Final = 5.0
 class Tried:
     """A verdict in plain words, as it comes from the other process.
 
-    ``ended``: the plug-in ended that process. ``report``: for people.
+    ``n_raised``: cases in which the plug-in raised, and that were not judged therefore. ``ended``: it ended
+    that process. ``report``: for people.
     """
 
     kind: Kind
@@ -40,6 +41,7 @@ class Tried:
     says: str
     outcome: Outcome
     n_judged: int
+    n_raised: int
     time_s: float
     found: str
     reason: str
@@ -167,6 +169,7 @@ def _tried(kind: Kind, verdict: Verdict, setup: Sequence[str]) -> Tried:
         says=verdict.law.says,
         outcome=verdict.outcome,
         n_judged=verdict.n_judged,
+        n_raised=verdict.n_raised,
         time_s=verdict.time_s,
         found=verdict.found,
         reason=verdict.reason,

@@ -125,7 +125,7 @@ class Iteration:
             op = next(
                 i
                 for i in range(n)
-                if program.streams[program.stream[i]] == (r.device, r.stream)
+                if program.stream[i] == program.stream_index(r.device, r.stream)
                 and program.position[i] == r.launch
             )
             row = costs.index(r.clocks)

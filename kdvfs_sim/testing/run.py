@@ -32,7 +32,8 @@ class Verdict:
 
     ``held``: in all ``n_judged`` cases. ``broken``: ``found`` says how, ``case`` is the smallest case, as
     code. ``known``: broken, with a reason given beforehand. ``not judged``: no case said anything, ``found``
-    says why. ``seed`` and ``n_examples`` repeat the run.
+    says why. In ``n_raised`` further cases the plug-in raised, ``raised`` says what: to a law that is not
+    about exceptions they say nothing. ``seed`` and ``n_examples`` repeat the run.
     """
 
     law: Law
@@ -44,6 +45,8 @@ class Verdict:
     found: str = ""
     case: Any = None
     reason: str = ""
+    n_raised: int = 0
+    raised: str = ""
 
     def code(self, setup: Sequence[str] = ()) -> str:
         """The smallest case and the law that it breaks, as Python that runs where ``setup`` has made
@@ -72,7 +75,7 @@ def run_law(
     given up.
     """
     began = time.perf_counter()
-    n_tried, n_judged, silent = 0, 0, ""
+    n_tried, n_judged, n_raised, raised, silent = 0, 0, 0, "", ""
     failure: tuple[str, Any] | None = None
     n_examples = 1 if law.once else n_examples
     try:
@@ -95,7 +98,7 @@ def run_law(
     )
     @hypothesis.given(case=cases)
     def trial(case: Any) -> None:
-        nonlocal n_tried, n_judged, silent, failure
+        nonlocal n_tried, n_judged, n_raised, raised, failure
         n_tried += 1
         if n_tried > n_examples and not n_judged and failure is None:
             raise _Silent
@@ -109,7 +112,8 @@ def run_law(
         except BaseException as error:
             if not theirs(error):
                 raise
-            silent = str(error) if isinstance(error, Raised) else words(error)
+            raised = str(error) if isinstance(error, Raised) else words(error)
+            n_raised += 1
             hypothesis.reject()
         n_judged += 1
 
@@ -122,7 +126,7 @@ def run_law(
             # what broke the law did not do so again: a plug-in that is not repeatable, which is what it broke
             silent = "the same case came out otherwise when tried again"
         except (_Silent, Unsatisfiable):
-            silent = silent or "no case met the law's conditions"
+            silent = raised or "no case met the law's conditions"
     outcome: Outcome = "held" if n_judged else "not judged"
     found, case = "", None
     if failure is not None:
@@ -142,6 +146,8 @@ def run_law(
         found=found,
         case=case,
         reason=reason,
+        n_raised=n_raised,
+        raised=raised,
     )
 
 
@@ -183,9 +189,12 @@ def report(verdict: Verdict, *, setup: Sequence[str] = ()) -> str:
     line = f"{verdict.outcome:<10} {law.name}"
     if verdict.outcome == "held":
         more = f"; {verdict.found}" if verdict.found else ""
+        if verdict.n_raised:
+            more += f"; in {verdict.n_raised} more {verdict.raised}"
         return f"{line}  ({verdict.n_judged} cases, {verdict.time_s:.1f} s{more})"
     if verdict.outcome == "not judged":
-        return f"{line}  ({verdict.found})"
+        tried = f" in all {verdict.n_raised} cases" if verdict.n_raised else ""
+        return f"{line}  ({verdict.found}{tried})"
     if verdict.outcome == "known":
         return f"{line}  ({verdict.reason})"
     lines = [line, f"  law    {law.says}", f"  found  {verdict.found}"]

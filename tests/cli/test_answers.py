@@ -111,6 +111,22 @@ def test_a_number_that_may_be_meant_as_a_share_is_said_to_be_per_cent(
     assert bool(said) == bool(note)
 
 
+def test_settings_state_the_budget_that_was_given_and_no_other(
+    kdvfs: Run, recording: Path, tmp_path: Path
+) -> None:
+    command = ("optimize", recording, "--gpu", "h200", "--protocol", "free", "--policy", "kind", "--json")
+    for options, budgets in (
+        (("--energy-budget", "98%"), (None, 98.0)),
+        (("--slack", "2%"), (2.0, None)),
+        ((), (0.6, None)),
+    ):
+        done = kdvfs(*command, *options, "--out-dir", tmp_path)
+        settings = json.loads(done.stdout)["settings"]
+        assert (settings["slack_pct"], settings["energy_budget_pct"]) == budgets
+        about = json.loads((tmp_path / "schedule.json").read_text())["about"]
+        assert (about["slack_pct"], about["energy_budget_pct"]) == budgets
+
+
 def test_a_budget_is_of_time_or_of_energy(kdvfs: Run, recording: Path) -> None:
     done = kdvfs("optimize", recording, "--gpu", "h200", "--energy-budget", "98%", "--slack", "0.1%")
     assert done.code == 2

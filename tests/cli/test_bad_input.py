@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -178,19 +178,29 @@ def test_a_record_that_is_none_is_refused(kdvfs: Run, tmp_path: Path, lines: byt
     assert_refused(kdvfs("hw", "validate", tmp_path), 3, "record.jsonl")
 
 
-def numeric_options() -> list[tuple[list[str], str]]:
-    """Every option of every command that takes a number: the command and the option."""
-    found = []
+def commands() -> Iterator[tuple[list[str], Any]]:
+    """Every command, by the words that call it."""
     todo: list[tuple[tuple[str, ...], Any]] = [((), build())]
     while todo:
         path, command = todo.pop()
         todo += [((*path, name), sub) for name, sub in getattr(command, "commands", {}).items()]
+        yield [*path], command
+
+
+def numeric_options() -> list[tuple[list[str], str]]:
+    """Every option of every command that takes a number: the command and the option."""
+    found = []
+    for path, command in commands():
         hints = get_type_hints(command.callback) if command.callback else {}
         for option in command.params:
             kinds = {hints.get(option.name), *get_args(hints.get(option.name))}
             if option.param_type_name == "option" and kinds & {int, float}:
-                found.append(([*path], option.opts[0]))
+                found.append((path, option.opts[0]))
     return sorted(found)
+
+
+def commands_with(option: str) -> list[list[str]]:
+    return sorted(path for path, command in commands() if any(option in p.opts for p in command.params))
 
 
 ARGUMENTS = {
@@ -232,6 +242,23 @@ def test_no_option_takes_a_percentage_that_is_none(
     kdvfs: Run, command: list[str], option: str, value: str
 ) -> None:
     assert_refused(kdvfs(*command, f"{option}={value}"), 2, option)
+
+
+@pytest.mark.parametrize("command", commands_with("--slack"), ids=" ".join)
+def test_every_command_says_of_a_slack_that_may_be_a_share_how_it_is_read(
+    kdvfs: Run, command: list[str]
+) -> None:
+    done = kdvfs(*command, "no-such-file", "--slack", "0.01")
+    assert done.code == 3
+    note, refusal = done.stderr.splitlines()
+    assert note == "note: --slack 0.01 is read as 0.01 %; for 1 per cent write 1%"
+    assert "no-such-file" in refusal
+    assert "read as" not in kdvfs(*command, "no-such-file", "--slack", "0.01%").stderr
+
+
+def test_every_command_with_a_slack_was_found() -> None:
+    known = (["fit"], ["hw", "validate"], ["optimize"], ["study", "switching"])
+    assert all(command in commands_with("--slack") for command in known)
 
 
 @pytest.mark.parametrize("verb", ["import", "replay"])

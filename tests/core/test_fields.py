@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.errors import InputError, ScheduleError
 from kdvfs_sim.core.kinds import KernelKind
 from kdvfs_sim.core.problem import Metrics, Objective, Problem, Solution
@@ -103,7 +104,8 @@ NUMBERS: dict[str, Callable[[], object]] = {
     "launch 1.5": lambda: ClockRequest(clocks=LOCK, launch=1.5),  # type: ignore[arg-type]
     "launch True": lambda: ClockRequest(clocks=LOCK, launch=True),
     "offset nan": lambda: ClockRequest(clocks=LOCK, launch=0, offset_ns=math.nan),  # type: ignore[arg-type]
-    "stream None": lambda: ClockRequest(clocks=LOCK, launch=0, stream=None),  # type: ignore[arg-type]
+    "stream 1.5": lambda: ClockRequest(clocks=LOCK, launch=0, stream=1.5),  # type: ignore[arg-type]
+    "launch None": lambda: ClockRequest(clocks=LOCK, launch=None),  # type: ignore[arg-type]
     "device text": lambda: ClockRequest(clocks=LOCK, launch=0, device="0"),  # type: ignore[arg-type]
     "clocks text": lambda: ClockRequest(clocks="sm=1410", launch=0),  # type: ignore[arg-type]
     "switching nan": lambda: SwitchCost(host_call_ns=0, switching_ns=math.nan),  # type: ignore[arg-type]
@@ -147,6 +149,13 @@ def test_a_share_of_an_energy_that_is_not_known_is_no_budget() -> None:
         Budget(energy_pct=90).objective("energy", auto)
 
 
+def test_a_budget_is_of_time_or_of_energy() -> None:
+    assert Budget().slack_pct == 0.6
+    assert Budget(energy_pct=90).slack_pct is None
+    with pytest.raises(InputError, match="slack_pct or energy_pct, not both"):
+        Budget(slack_pct=1, energy_pct=90)
+
+
 def test_a_request_of_numpy_numbers_is_written_and_read_back(tmp_path: Path) -> None:
     clocks = Clocks(np.int64(1410), np.int32(3201))  # type: ignore[arg-type]
     one = np.int64(1)
@@ -154,6 +163,48 @@ def test_a_request_of_numpy_numbers_is_written_and_read_back(tmp_path: Path) -> 
     write_schedule(Schedule(requests=(request,)), tmp_path / "s.json")
     assert read_schedule(tmp_path / "s.json").requests == (request,)
     assert {type(v) for v in (request.launch, request.offset_ns, request.stream, request.device)} == {int}
+
+
+def test_a_stream_that_is_left_out_is_written_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    schedule = Schedule.from_assignment([LOCK, AUTO_CLOCKS])
+    write_schedule(schedule, path)
+    assert read_schedule(path) == schedule
+    assert {(r.device, r.stream) for r in schedule.requests} == {(None, None)}
+    short = re.sub(r'"(device|stream)": null, ', "", path.read_text())
+    assert "null" not in short
+    path.write_text(short)
+    assert read_schedule(path) == schedule
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ('"stream": 7', '"strem": 7', "request 0: 'strem' says nothing here"),
+        ('"launch": 3', '"lunch": 3', "request 0: 'lunch' says nothing here"),
+        ('"launch": 3, ', "", "request 0: launch is None; a whole number is right"),
+        ('"launch": 3', '"launch": null', "request 0: launch is None; a whole number is right"),
+        ('"stream": 7', '"stream": "7"', "request 0: stream is '7'; a whole number is right"),
+    ],
+)
+def test_a_request_in_a_file_says_what_it_is_anchored_at(
+    tmp_path: Path, before: str, after: str, words: str
+) -> None:
+    path = tmp_path / "s.json"
+    write_schedule(Schedule(requests=(ClockRequest(clocks=LOCK, launch=3, stream=7),)), path)
+    text = path.read_text()
+    assert before in text
+    path.write_text(text.replace(before, after))
+    with pytest.raises(ScheduleError, match=words):
+        read_schedule(path)
+
+
+def test_without_a_device_all_requests_are_of_one() -> None:
+    first = ClockRequest(clocks=LOCK, launch=0)
+    again = ClockRequest(clocks=LOCK, launch=1, device=0)
+    back = ClockRequest(clocks=AUTO_CLOCKS, launch=2, device=0)
+    last = ClockRequest(clocks=LOCK, launch=3)
+    assert Schedule(requests=(first, again, back, last)).normalized().requests == (first, back, last)
 
 
 def test_numpy_times_of_a_change_become_plain() -> None:

@@ -167,7 +167,11 @@ def barred(problem: Problem, seed: int) -> Problem:
 
 def static(problem: Problem, row: int) -> Schedule:
     return Schedule.static(
-        problem.costs.clocks[row], protocol=problem.protocol.name, boundary=problem.boundary
+        problem.costs.clocks[row],
+        stream=problem.chain.stream,
+        device=problem.chain.device,
+        protocol=problem.protocol.name,
+        boundary=problem.boundary,
     )
 
 

@@ -11,11 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kdvfs_sim.core.chain import Chain
-from kdvfs_sim.core.clocks import AUTO, Clocks
+from kdvfs_sim.core.clocks import AUTO, AUTO_CLOCKS, Clocks
 from kdvfs_sim.core.costs import CostTable
-from kdvfs_sim.core.errors import InvariantError
+from kdvfs_sim.core.errors import InvariantError, ScheduleError
 from kdvfs_sim.core.problem import Objective, Problem, Solution
-from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.schedule import ClockRequest, Schedule
 from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, Boundary, SwitchProtocol, SwitchTable
 from kdvfs_sim.optimize import solve as room
 from kdvfs_sim.optimize.baselines import static_lock, static_mix
@@ -240,6 +240,15 @@ def test_a_landing_where_the_old_clocks_are_barred() -> None:
     problem = random_problem(2154, protocol=LOOKAHEAD, boundary="one-shot", max_launches=8, max_clocks=4)
     answer = solve(replace(problem, granularity="kind", aggregation="local"), seed=0)
     assert 0 < bound(answer) <= energy(answer)
+
+
+@pytest.mark.parametrize(("stream", "launch"), [(0, 0), (7, 2)])
+def test_a_plan_from_elsewhere_drives_the_same_launches(stream: int, launch: int) -> None:
+    table = costs(["auto", "sm=300,mem=auto"], time=[[1, 1]], power_w=[[50, 60]], idle_w=[10, 10])
+    posed = pose(trace((0, 0, 1000, 7), (0, 1000, 1000, 7)), table)
+    plan = Schedule(requests=(ClockRequest(clocks=AUTO_CLOCKS, launch=launch, stream=stream),))
+    with pytest.raises(ScheduleError, match=r"none of the problem's: 0/7, launches 0\.\.1"):
+        solve(posed, seed=0, also=[plan])
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)

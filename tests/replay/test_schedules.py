@@ -17,6 +17,8 @@ from kdvfs_sim.core.switching import DRAIN, FOLLOW, FREE, LOOKAHEAD, SwitchProto
 from kdvfs_sim.replay.program import Program
 from kdvfs_sim.replay.simulate import ReplayResult, replay
 from kdvfs_sim.replay.timeline import Timeline
+from kdvfs_sim.testing.notation import trace
+from kdvfs_sim.testing.reference import reference_replay
 from kdvfs_sim.testing.strategies import Scene, scenes, traces
 from tests.replay.test_laws import chain
 
@@ -180,6 +182,35 @@ def test_an_unknown_stream() -> None:
     schedule = Schedule(requests=(ClockRequest(clocks=SLOW, launch=0, stream=3),))
     with pytest.raises(ScheduleError, match="no stream 3 on device 0; device/stream: 0/0"):
         replay(TWO, costs=COSTS, schedule=schedule)
+
+
+def test_without_a_stream_the_only_one_is_meant_and_never_one_of_several() -> None:
+    """Streams 0 and 7, and a schedule made for the one that policies drive: it says so, or it is refused."""
+    long = (1, 0, 300, 7)
+    one, two = Program.from_trace(trace(long)), Program.from_trace(trace(long, (0, 10, 50, 0)))
+    for schedule in (
+        Schedule.static(SLOW),
+        Schedule.static(SLOW, device=0),
+        Schedule.static(SLOW, stream=7),
+        Schedule.from_assignment([SLOW]),
+    ):
+        assert replay(one, costs=COSTS, schedule=schedule).timeline.time_ns == 600
+        slowly = reference_replay(
+            one,
+            costs=COSTS,
+            schedule=schedule,
+            protocol=FREE,
+            switching=SwitchTable.zero(3),
+            boundary="periodic",
+            start=AUTO_CLOCKS,
+        )
+        assert max(slowly.end_ns) == 600
+    with pytest.raises(ScheduleError, match=r"no stream 0 on device 0; device/stream: 0/7"):
+        replay(one, costs=COSTS, schedule=Schedule.static(SLOW, stream=0))
+    for schedule in (Schedule.static(SLOW), Schedule.from_assignment([SLOW])):
+        with pytest.raises(ScheduleError, match=r"several streams; .*: 0/0, 0/7"):
+            replay(two, costs=COSTS, schedule=schedule)
+    assert replay(two, costs=COSTS, schedule=Schedule.static(SLOW, stream=7)).timeline.time_ns == 600
 
 
 def test_clocks_that_are_only_effective() -> None:

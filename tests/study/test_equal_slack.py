@@ -10,8 +10,10 @@ import pytest
 from kdvfs_sim.core.clocks import AUTO_CLOCKS
 from kdvfs_sim.core.errors import UsageError
 from kdvfs_sim.core.kinds import KernelKind
+from kdvfs_sim.core.problem import Objective
 from kdvfs_sim.core.switching import FREE, PROTOCOLS
 from kdvfs_sim.optimize.baselines import blend
+from kdvfs_sim.optimize.solve import solve
 from kdvfs_sim.study.equal_slack import BASELINES, EqualSlack, equal_slack
 from kdvfs_sim.study.plans import PLANS as PLANS_KNOWN
 from kdvfs_sim.study.plans import Budget, Plan, plans_from
@@ -182,6 +184,40 @@ def test_plans_that_can_be_walked_once_serve_every_protocol(tiny: Scene) -> None
 def test_one_protocol_may_be_named_without_a_list(tiny: Scene) -> None:
     found = equal_slack(tiny, budget=Budget(slack_pct=1.0), protocols="drain", plans=())
     assert {row.protocol for row in found.rows} == {"any", "drain"}
+
+
+def test_every_row_keeps_a_budget_of_energy_and_minimizes_what_it_is_named_for(tiny: Scene) -> None:
+    """One so tight that EDP alone would break it; EDP without a budget takes more energy, and is less."""
+    base = tiny.auto_metrics
+    assert base.energy_j is not None
+    edp = solve(tiny.problem(Objective(minimize="edp"), "free"), seed=0).metrics
+    assert edp is not None
+    assert edp.energy_j is not None
+    energy_pct = 100 * edp.energy_j / base.energy_j - 1
+    table = equal_slack(tiny, budget=Budget(energy_pct=energy_pct), protocols=["free"], plans=PLANS_KNOWN)
+    rows = {row.name: row for row in table.rows if row.name != "auto"}
+    for row in rows.values():
+        if row.energy_pct is not None:
+            assert row.energy_pct <= energy_pct - 100 + 1e-9, row.name
+    assert {name: row.objective for name, row in rows.items() if " ed" in name} == {
+        "launch edp": "edp",
+        "launch ed2p": "ed2p",
+    }
+
+    def value(name: str, power: int) -> float:
+        time_pct, saved_pct = rows[name].time_pct, rows[name].energy_pct
+        assert time_pct is not None
+        assert saved_pct is not None
+        return (100 + saved_pct) * (100 + time_pct) ** power
+
+    for power, name in ((1, "launch edp"), (2, "launch ed2p")):
+        bound_pct = rows[name].lower_bound_pct
+        assert bound_pct is not None
+        assert value(name, power) >= 100 ** (power + 1) * (1 + bound_pct / 100) * (1 - 1e-9)
+        for other in ("static", "kind", "launch", "launch edp", "launch ed2p"):
+            assert value(name, power) <= value(other, power) * (1 + 1e-9), (name, other)
+    assert rows["launch local"].status == "not applicable"
+    assert "budget of time" in rows["launch local"].reason
 
 
 def test_a_limit_that_the_idle_gpu_exceeds_is_none() -> None:

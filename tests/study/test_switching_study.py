@@ -41,6 +41,12 @@ EXACT = 1e-6  # points
 GAP_POINTS = 100 * GAP
 
 
+def test_a_study_is_within_a_budget_of_time(tmp_path: Path) -> None:
+    scene = build_scene(short_trace(tmp_path), gpu="h200")
+    with pytest.raises(UsageError, match="budget of time"):
+        switching_study({1: scene}, budget=Budget(energy_pct=90), gpus=())
+
+
 def short_trace(tmp_path: Path) -> Trace:
     """Two long stretches of unlike kernels: something a slow switch can still use."""
     rows = ["name,start_ns,duration_ns,category,flops,bytes"]

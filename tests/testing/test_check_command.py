@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,54 @@ def test_a_known_failure_is_told_apart(capsys: pytest.CaptureFixture[str]) -> No
     )
     assert code == 0
     assert "known      clocks_are_on_the_table  (clocks are continuous)" in capsys.readouterr().out
+
+
+RAISING = """
+from kdvfs_sim.optimize.solve import ExactOptimizer
+
+class Always:
+    def solve(self, problem, *, seed):
+        raise RuntimeError("not today")
+
+class Sometimes(ExactOptimizer):
+    def solve(self, problem, *, seed):
+        if len(problem.chain) > 1:
+            raise RuntimeError("too long")
+        return super().solve(problem, seed=seed)
+"""
+
+
+def test_cases_in_which_a_plug_in_raised_are_counted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "raising.py").write_text(RAISING)
+    name = f"{tmp_path / 'raising.py'}:Sometimes"
+    options = ("--only", "clocks_are_on_the_table", "--only", "same_seed_same_answer", "--examples", "20")
+    assert run("check", name, *options) == 0
+    *lines, total = capsys.readouterr().out.splitlines()
+    found = [re.search(r"; in (\d+) more .*solve raised RuntimeError: too long", line) for line in lines[:2]]
+    counts = [int(each.group(1)) for each in found if each is not None]
+    assert len(counts) == 2
+    assert total == f"the plug-in raised in {sum(counts)} cases that were not judged therefore"
+    assert run("check", name, *options, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["n_raised"] == sum(counts)
+    assert [each["n_raised"] for each in document["laws"]] == counts
+
+
+def test_a_plug_in_that_always_raises_has_not_passed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Nor where that is said beforehand: what else is known of it was not judged."""
+    (tmp_path / "raising.py").write_text(RAISING)
+    name, other = f"{tmp_path / 'raising.py'}:Always", ("--only", "clocks_are_on_the_table")
+    assert run("check", name, *other, "--examples", "10") == 5
+    printed = capsys.readouterr().out
+    assert "Always.solve raised RuntimeError: not today in all 10 cases)" in printed
+    assert "raised in 10 cases that were not judged therefore, and no other case of 1 law was left" in printed
+    total = ("--only", "answers_every_problem", "--known", "answers_every_problem=it raises")
+    assert run("check", name, *total, *other, "--examples", "10") == 5
+    assert run("check", name, *total, "--examples", "10") == 0
 
 
 def test_json_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from kdvfs_sim.core.problem import Problem, Solution
-from kdvfs_sim.core.switching import DRAIN, FOLLOW, LOOKAHEAD
+from kdvfs_sim.core.clocks import AUTO_CLOCKS
+from kdvfs_sim.core.problem import Metrics, Problem, Solution
+from kdvfs_sim.core.schedule import Schedule
+from kdvfs_sim.core.switching import DRAIN, FOLLOW, LOOKAHEAD, SwitchTable
 from kdvfs_sim.optimize.search import SearchOptimizer
 from kdvfs_sim.optimize.solve import ExactOptimizer
+from kdvfs_sim.replay.program import Program
+from kdvfs_sim.replay.simulate import replay
 from kdvfs_sim.testing.law import Law
+from kdvfs_sim.testing.laws.evaluator import energy_is_that_of_the_replay
 from kdvfs_sim.testing.laws.optimizer import (
     lower_bound_is_true,
     never_worse_than_a_baseline,
@@ -21,6 +30,7 @@ from kdvfs_sim.testing.laws.optimizer_pairs import (
     changes_that_never_land_are_not_asked_for,
 )
 from kdvfs_sim.testing.notation import costs, problem, switching, trace
+from kdvfs_sim.testing.strategies.scenes import Scene
 
 THREE = ["auto", "sm=300,mem=auto", "sm=600,mem=auto"]
 
@@ -201,3 +211,39 @@ def test_a_bound_holds_where_kernels_draw_less_than_the_idle_device() -> None:
     assert answer.metrics is not None
     assert answer.metrics.energy_j is not None
     assert answer.lower_bound <= answer.metrics.energy_j
+
+
+class Booked:
+    """Adds up what launches add to the idle power, the idle power and what switches take: in another order
+    than the replay does, and as true."""
+
+    def __init__(self, program: Program, **arguments: Any) -> None:
+        self._replay = partial(replay, program, **arguments)
+
+    def evaluate(self, schedule: Schedule) -> Metrics:
+        run = self._replay(schedule=schedule)
+        states = run.timeline.states
+        idle_j = sum(
+            float((states.floor_w[d.state] * (d.end_ns - d.start_ns)).sum()) * 1e-9 + d.extra_energy_j
+            for d in run.timeline.intervals_of
+        )
+        return replace(run.metrics, energy_j=float(run.timeline.launch_energy_j.sum()) + idle_j)
+
+
+def test_energy_is_the_same_up_to_the_order_of_its_sum_where_it_is_nothing() -> None:
+    """Kernels of 0 W beside an idle device that draws some: 1e-13 J are rounding, of hundreds of joules."""
+    ends_ns = [0, 850_624_225, 1_487_585_912, 1_998_722_392]
+    scene = Scene(
+        trace=trace(*((0, start, end - start) for start, end in pairwise(ends_ns))),
+        costs=costs(["auto"], time=[[1]], power_w=[[0]], idle_w=[733.1]),
+        switching=SwitchTable.zero(1),
+        protocol=DRAIN,
+        schedule=Schedule(requests=(), protocol="drain"),
+        boundary="periodic",
+        start=AUTO_CLOCKS,
+    )
+    arguments = {name: value for name, value in scene.arguments.items() if name != "schedule"}
+    said = Booked(scene.program, **arguments).evaluate(scene.schedule).energy_j
+    assert said is not None
+    assert 0 < abs(said) < 1e-12
+    energy_is_that_of_the_replay(Booked, scene)

@@ -158,9 +158,13 @@ def make_plan(scene: Scene, schedules: Mapping[str, Schedule], *, protocol: str)
 
 def _arm(scene: Scene, name: str, schedule: Schedule, protocol: str) -> Arm:
     chain, costs = scene.chain, scene.costs["nominal"]
-    stray = next((r for r in schedule.requests if (r.device, r.stream) != (chain.device, chain.stream)), None)
-    if stray is not None:
-        raise ScheduleError(name, f"drives stream {stray.stream}; the busiest one is {chain.stream}")
+    for request in schedule.requests:
+        try:
+            driven = scene.program.streams[scene.program.stream_index(request.device, request.stream)]
+        except InputError as error:
+            raise ScheduleError(name, str(error)) from None
+        if driven != (chain.device, chain.stream):
+            raise ScheduleError(name, f"drives stream {driven[1]}; the busiest one is {chain.stream}")
     is_static = len({request.clocks for request in schedule.requests}) == 1
     run = scene.replay(schedule, scene.protocols[protocol], governor=scene.governor).metrics
     rows = _rows(scene, schedule)

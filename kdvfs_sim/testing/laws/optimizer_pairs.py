@@ -81,7 +81,9 @@ def names_do_not_matter(optimizer: Optimizer, case: tuple[Problem, int]) -> None
     for name in ("schedule", "alternate"):
         schedule = getattr(after, name)
         if schedule is not None:
-            requests = tuple(replace(r, stream=r.stream - stream) for r in schedule.requests)
+            requests = tuple(
+                r if r.stream is None else replace(r, stream=r.stream - stream) for r in schedule.requests
+            )
             after = replace(after, **{name: replace(schedule, requests=requests)})
     require_same(before, after, "by other names")
 

@@ -138,7 +138,7 @@ def problems(
     """At most five launches of two kinds at three clocks; switching from nothing to longer than all.
 
     ``slacks``: of the time budget over AUTO. A problem that minimizes time has an energy budget instead,
-    as much as AUTO takes or less, and EDP has none. Switch costs may differ by pair.
+    as much as AUTO takes or less; EDP and ED²P have that or none. Switch costs may differ by pair.
     ``tempting``: every other clock takes longer and less energy. ``capped``: kernels that run at once may
     share a power limit.
     """
@@ -171,7 +171,7 @@ def problems(
     objective = replace(posed.objective, minimize=what)
     if what == "energy":
         objective = replace(objective, max_time_s=auto.time_s * (1 + draw(st.sampled_from(slacks))))
-    elif what == "time":
+    elif what == "time" or draw(st.booleans()):
         share = draw(st.sampled_from([1.0, 0.9, 0.6]))
         objective = replace(objective, max_energy_j=max(0.0, auto.energy_j or 0.0) * share)
     return replace(posed, objective=objective)
