@@ -114,8 +114,9 @@ class Charged:
     def waiting(self) -> Frontier:
         """Lines that hold where gaps may be longer than the chain's, too; none if none are known."""
         known, seeds = self._relaxed.outcomes, self._relaxed.tightest(self._target)
+        in_time = self._chase.frontier is self._relaxed  # no gap is shorter than plans count on
         return waiting_frontier(
-            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap
+            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap, in_time=in_time
         )
 
     def outcomes(self, target: Target) -> list[Outcome]:

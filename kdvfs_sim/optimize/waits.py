@@ -35,13 +35,14 @@ NEVER = 2**62
 
 
 def waiting_frontier(
-    problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float
+    problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float, in_time: bool
 ) -> Frontier:
     """Lines that hold however long gaps are; none where they would say nothing new, or nothing is known.
     They speak of all schedules, whatever launches share a choice or keep a rule of their own.
 
     ``known``: outcomes that cost about as little as can be, which say how quick changes need to be. They and
-    ``seeds`` decide how close the bound is, and not whether it is one.
+    ``seeds`` decide how close the bound is, and not whether it is one. ``in_time``: are all requests made where
+    a plan says? One that comes too early waits for the change before it, and is then made inside a launch.
     """
     costs, chain, switching = problem.costs, problem.chain, problem.switching
     start = costs.auto if problem.start is None else problem.start
@@ -52,11 +53,12 @@ def waiting_frontier(
         return Frontier()
     if not (cells.allowed.any(axis=1).all() and np.isfinite(cells.idle_w).all()):
         return Frontier()
-    if not chain.floors_exact or switching.stall_ns.any():
+    stalls = bool(switching.stall_ns.any())
+    if stalls or not chain.floors_exact:
         cells = cells._replace(floor_ns=0 * cells.floor_ns)
-    work = _Work.of(cells)
-    trigger_ns = 0 if problem.protocol.anticipates else problem.protocol.trigger_ns
-    lands_ns = switching.switching_ns + trigger_ns
+    work = _Work.of(cells, stalls=stalls)
+    inside = problem.protocol.anticipates or not in_time
+    lands_ns = switching.switching_ns + (0 if inside else problem.protocol.trigger_ns)
     asked = costs.requestable & ~np.eye(costs.n_clocks, dtype=np.bool_)
     least_ns = int(lands_ns[rows][asked[rows]].min(initial=NEVER))
     energy_weight, time_weight = seeds[0]
@@ -64,7 +66,7 @@ def waiting_frontier(
     excess -= float(work.cost(energy_weight, time_weight).min(axis=1).sum())
     waited_ns, part_ns = work.limits(energy_weight, time_weight, max(excess, 0.0))
     slip_ns = math.ceil(part_ns + work.gap_ns.max())  # from inside a launch or the gap after it to a boundary
-    issued_ns = slip_ns if problem.protocol.anticipates else 0
+    issued_ns = slip_ns if inside else 0
     waited_ns = min(waited_ns, least_ns - issued_ns - part_ns - 2)
     if not waited_ns > 0:
         return Frontier()
@@ -112,7 +114,8 @@ def _alone(problem: Problem) -> bool:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Work:
     """Launches by themselves, (n, C): ``busy_ns``, infinite where not allowed, ``power_w`` and ``gap_ns``
-    after them, idling at ``idle_w``, the least, or at ``idle_range_w`` more.
+    after them, idling at ``idle_w``, the least, or at up to ``idle_range_w`` more. What stalls waits, too, maybe
+    at clocks that nobody may ask for: then ``idle_w`` is no more than that.
 
     ``bend_ns`` (n,): by how much the gap after a launch under two clocks may be shorter than in proportion,
     where at some clocks it lasts until the host launches the next, and at others not.
@@ -126,7 +129,7 @@ class _Work:
     bend_ns: Floats
 
     @classmethod
-    def of(cls, cells: Cells) -> _Work:
+    def of(cls, cells: Cells, *, stalls: bool) -> _Work:
         with np.errstate(invalid="ignore"):
             busy_ns = np.rint(cells.duration_ns[:, None] * cells.ratio[cells.kind])
         shortest = np.where(cells.allowed, busy_ns, np.inf).min(axis=1)
@@ -134,14 +137,17 @@ class _Work:
         until = cells.floor_ns - cells.gap_ns
         bends = (shortest < until) & (until < longest)
         below, above = np.where(bends, until - shortest, 0.0), np.where(bends, longest - until, 1.0)
+        idle_w = float(cells.idle_w.min())
+        if stalls:
+            idle_w = float(np.nanmin(cells.frozen_w, initial=idle_w))
         return cls(
             busy_ns=np.where(cells.allowed, busy_ns, np.inf),
             power_w=cells.power_w[cells.kind],
             gap_ns=np.maximum(
                 cells.gap_ns[:, None], np.where(cells.allowed, cells.floor_ns[:, None] - busy_ns, 0.0)
             ),
-            idle_w=float(cells.idle_w.min()),
-            idle_range_w=float(np.ptp(cells.idle_w)),
+            idle_w=idle_w,
+            idle_range_w=float(cells.idle_w.max()) - idle_w,
             bend_ns=below * above / (below + above),
         )
 
