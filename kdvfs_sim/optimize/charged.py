@@ -103,7 +103,8 @@ class Charged:
         chase = Chase(paths=relaxed, gap=gap, seeds=self._seeds(self._target))
         self._outcomes, self.bound = chase.solve(self._target)
         self.mixed_bound = chase.frontier.bound(Target.of_mean(problem.objective))
-        self._chase, self._relaxed = chase, chase.frontier
+        self._chase = self._sure = chase
+        self._relaxed = chase.frontier
         if not (problem.chain.additive or isinstance(relaxed, LongPaths)):
             predicted = self._paths(self._rows, at_least=False, gap=gap / 10)
             assert not isinstance(predicted, LongPaths)
@@ -114,9 +115,8 @@ class Charged:
     def waiting(self) -> Frontier:
         """Lines that hold where gaps may be longer than the chain's, too; none if none are known."""
         known, seeds = self._relaxed.outcomes, self._relaxed.tightest(self._target)
-        in_time = self._chase.frontier is self._relaxed  # no gap is shorter than plans count on
         return waiting_frontier(
-            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap, in_time=in_time
+            self._problem, Target.of(self._problem.objective), known, seeds, gap=self._gap
         )
 
     def outcomes(self, target: Target) -> list[Outcome]:
@@ -129,7 +129,10 @@ class Charged:
     def schedule(self, outcome: Outcome) -> Schedule | None:
         """The requests that bring an outcome about."""
         problem = self._problem
-        placed = self._chase.paths.place(outcome)
+        # A request that comes too early waits for the last change, and is then made inside a launch, of which
+        # bounds say nothing. So no gap is counted on that may be shorter.
+        follows = not (problem.protocol.drains or problem.protocol.anticipates)
+        placed = (self._sure if follows else self._chase).paths.place(outcome)
         if placed is None:
             return None
         if not problem.costs.requestable[self._rows[placed.requests[0, 2]]]:

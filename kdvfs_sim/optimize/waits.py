@@ -35,14 +35,13 @@ NEVER = 2**62
 
 
 def waiting_frontier(
-    problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float, in_time: bool
+    problem: Problem, target: Target, known: list[Outcome], seeds: tuple[Weights, ...], *, gap: float
 ) -> Frontier:
     """Lines that hold however long gaps are; none where they would say nothing new, or nothing is known.
     They speak of all schedules, whatever launches share a choice or keep a rule of their own.
 
     ``known``: outcomes that cost about as little as can be, which say how quick changes need to be. They and
-    ``seeds`` decide how close the bound is, and not whether it is one. ``in_time``: are all requests made where
-    a plan says? One that comes too early waits for the change before it, and is then made inside a launch.
+    ``seeds`` decide how close the bound is, and not whether it is one.
     """
     costs, chain, switching = problem.costs, problem.chain, problem.switching
     start = costs.auto if problem.start is None else problem.start
@@ -57,16 +56,17 @@ def waiting_frontier(
     if stalls or not chain.floors_exact:
         cells = cells._replace(floor_ns=0 * cells.floor_ns)
     work = _Work.of(cells, stalls=stalls)
-    inside = problem.protocol.anticipates or not in_time
-    lands_ns = switching.switching_ns + (0 if inside else problem.protocol.trigger_ns)
+    trigger_ns = 0 if problem.protocol.anticipates else problem.protocol.trigger_ns
+    lands_ns = switching.switching_ns + trigger_ns
     asked = costs.requestable & ~np.eye(costs.n_clocks, dtype=np.bool_)
     least_ns = int(lands_ns[rows][asked[rows]].min(initial=NEVER))
     energy_weight, time_weight = seeds[0]
     excess = min(energy_weight * o.energy_j + time_weight * o.time_ns for o in known)
     excess -= float(work.cost(energy_weight, time_weight).min(axis=1).sum())
-    waited_ns, part_ns = work.limits(energy_weight, time_weight, max(excess, 0.0))
-    slip_ns = math.ceil(part_ns + work.gap_ns.max())  # from inside a launch or the gap after it to a boundary
-    issued_ns = slip_ns if inside else 0
+    waited_ns, parts_ns = work.limits(energy_weight, time_weight, max(excess, 0.0))
+    part_ns = float(parts_ns.max())
+    slip_ns = math.ceil((parts_ns + work.gap_ns.max(axis=1)).max())  # from inside a launch or the gap after it to a boundary
+    issued_ns = slip_ns if problem.protocol.anticipates else 0
     waited_ns = min(waited_ns, least_ns - issued_ns - part_ns - 2)
     if not waited_ns > 0:
         return Frontier()
@@ -98,7 +98,7 @@ def waiting_frontier(
     oracle = _Waiting(
         work=work,
         levels=[(longest_ns, quick(longest_ns + issued_ns)) for longest_ns in waits_ns],
-        part_ns=part_ns,
+        parts_ns=parts_ns,
         change_ns=least_ns - waits_ns[-1] - issued_ns,
     )
     return explore(oracle, target, near=gap / 2, gap=gap, seeds=seeds, max_calls=MAX_CALLS)
@@ -161,15 +161,17 @@ class _Work:
         """Weighted cost of a nanosecond, at the least."""
         return energy_weight * 1e-9 * self.idle_w + time_weight
 
-    def limits(self, energy_weight: float, time_weight: float, excess: float) -> tuple[float, float]:
+    def limits(self, energy_weight: float, time_weight: float, excess: float) -> tuple[float, Floats]:
         """How long schedules that cost so much more than free switching may wait in all, and how long
-        a launch may run before a change cuts it, or the next begins; in ns."""
+        each launch may run before a change cuts it, or the next begins, (n,); in ns."""
         cost = self.cost(energy_weight, time_weight)
         wrong = cost - cost.min(axis=1)[:, None]
         known = np.isfinite(cost)
-        part_ns = self.busy_ns[known] * (excess / np.maximum(wrong[known], excess) if excess > 0 else 0.0)
+        parts_ns = np.zeros(cost.shape)
+        if excess > 0:
+            parts_ns[known] = self.busy_ns[known] * (excess / np.maximum(wrong[known], excess))
         idle = self.idle(energy_weight, time_weight)
-        return excess / idle if idle > 0 else 0.0, float(part_ns.max(initial=0.0))
+        return excess / idle if idle > 0 else 0.0, parts_ns.max(axis=1)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -177,12 +179,12 @@ class _Waiting:
     """What no schedule is below; an Oracle, whose outcomes are those of quicker changes.
 
     ``levels``: how long is waited at most, in ns, and the least cost of changes that are quicker by that, in
-    ascending order. Launches run no longer than ``part_ns`` before a change cuts them.
+    ascending order. Launches run no longer than ``parts_ns`` (n,) before a change cuts them.
     """
 
     work: _Work
     levels: list[tuple[float, OpenPaths | ClosedPaths]]
-    part_ns: float
+    parts_ns: Floats
     change_ns: int  # the least that a change takes, quicker
 
     def __call__(self, energy_weight: float, time_weight: float, /) -> tuple[float, Outcome | None]:
@@ -191,9 +193,10 @@ class _Waiting:
         cheapest = cost.min(axis=1)
         free = float(cheapest.sum()) * (1 - ROUNDING)
         idle = work.idle(energy_weight, time_weight)
-        long = np.isfinite(cost) & (work.busy_ns > self.part_ns)
-        wrong = (cost - cheapest[:, None])[long] / work.busy_ns[long]
-        excess = min(float(wrong.min(initial=np.inf)) * self.part_ns, idle * self.levels[-1][0])
+        long = np.isfinite(cost) & (work.busy_ns > self.parts_ns[:, None])
+        shares = np.broadcast_to(self.parts_ns[:, None], cost.shape)[long] / work.busy_ns[long]
+        wrong = (cost - cheapest[:, None])[long] * shares
+        excess = min(float(wrong.min(initial=np.inf)), idle * self.levels[-1][0])
         least, waited_ns = free + excess, 0.0
         for longest_ns, paths in self.levels:
             quick, outcome = paths(energy_weight, time_weight)

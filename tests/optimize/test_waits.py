@@ -12,7 +12,7 @@ import pytest
 
 from kdvfs_sim.core.problem import Problem
 from kdvfs_sim.core.schedule import ClockRequest, Schedule
-from kdvfs_sim.core.switching import FOLLOW, LOOKAHEAD
+from kdvfs_sim.core.switching import FOLLOW, LOOKAHEAD, SwitchTable
 from kdvfs_sim.optimize.allowed import restricted
 from kdvfs_sim.optimize.charged import Charged
 from kdvfs_sim.optimize.solve import CLOSED, solve
@@ -20,7 +20,7 @@ from kdvfs_sim.optimize.target import Target
 from kdvfs_sim.study.plans import Budget
 from kdvfs_sim.study.scene import build_scene
 from kdvfs_sim.testing.judge import Judge, judged
-from kdvfs_sim.testing.notation import switching
+from kdvfs_sim.testing.notation import costs, problem, switching, trace
 from kdvfs_sim.trace.readers import read_trace
 from tests.optimize.test_critical import capped, made_under
 from tests.optimize.test_host_bound import host_bound
@@ -108,6 +108,69 @@ def test_no_schedule_is_below_the_bound() -> None:
     n_bounds, n_below_sums = check(range(180, 230))
     assert n_bounds > 10
     assert n_below_sums > 0  # so that it takes more than sums
+
+
+def test_no_request_waits_for_the_change_before_it() -> None:
+    """Slow launches use up the host's gaps: a plan that counts on them asks before the last change has landed,
+    and then inside a launch. Such an answer lay below its bound."""
+    ops = [(0, 0, 250, 0, 0, 0), (0, 1940, 250, 0, 0, 1)]
+    ops += [(1, 3880 + 1000 * k, 1000 if k < 4 else 600, 0, 0, 2 + k) for k in range(5)]
+    ops += [(2, 8480 + 1000 * k, 1000, 0, 0, 7 + k) for k in range(6)]
+    asked = [-50, 1890, *range(3830, 3830 + 20 * 11, 20)]
+    made = problem(
+        trace(
+            *[(kind, at * 1000, ns * 1000, *rest) for kind, at, ns, *rest in ops],
+            host=[(1, at * 1000, 20_000, "launch") for at in asked],
+        ),
+        costs(
+            ["auto", "sm=300,mem=auto"],
+            time=[[1, 8], [1, 1], [1, 1]],
+            power_w=[[100, 10], [100, 105], [105, 100]],
+            idle_w=[90, 90],
+        ),
+        SwitchTable.uniform(2, host_call_ns=20_000, switching_ns=4_500_000),
+        protocol=FOLLOW,
+        boundary="one-shot",
+        start=1,
+    )
+    answer = solve(made, seed=0)
+    assert answer.schedule is not None
+    assert isinstance(made.evaluate, Judge)
+    switches = made.evaluate.replay(answer.schedule).timeline.switches
+    starts = made.evaluate.replay(answer.schedule).timeline.start_ns
+    assert switches["requested_ns"].to_list() == [starts[r.launch] for r in answer.schedule.requests]
+
+
+def test_a_stall_may_wait_at_clocks_that_nobody_can_ask_for() -> None:
+    """A kernel of clocks of its own draws their idle power while it stalls: 5 W where all others idle at 90."""
+    made = problem(
+        trace(
+            (0, 0, 2000, 0, 0, 0),
+            (0, 2000, 3000, 0, 0, 1),
+            (0, 5000, 3000, 0, 0, 2),
+            host=[(1, -50 + 25 * i, 20, "launch") for i in range(3)],
+        ),
+        costs(
+            ["auto", "sm=300,mem=auto", "sm=600,mem=auto", "sm=900,mem=auto"],
+            time=[[1, 2, 1, 1]],
+            power_w=[[400, 100, 150, 400]],
+            idle_w=[100, 1, 90, 100],
+            requestable=[True, False, True, True],
+            effective=[[1, 1, 2, 3]],
+        ),
+        switching(
+            call_ns=[[10 * (a != b) for b in range(4)] for a in range(4)],
+            lands_ns=[[8000 * (a != b) for b in range(4)] for a in range(4)],
+            stall_ns=[[8000 * (a != b) for b in range(4)] for a in range(4)],
+        ),
+        protocol=FOLLOW,
+        boundary="one-shot",
+        start=0,
+    )
+    lines = Charged(made, partial(restricted, made), 1e-4).waiting()
+    tried = [(m.energy_j, round(m.time_s * 1e9)) for _, m in judged(made) if m.energy_j is not None]
+    for energy_weight, time_weight, value_j in lines.lines:
+        assert all(energy_weight * j + time_weight * ns >= value_j * (1 - CLOSED) for j, ns in tried)
 
 
 @pytest.mark.soak
