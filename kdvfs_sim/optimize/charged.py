@@ -54,8 +54,12 @@ class Chase:
             seeds = () if self.frontier.lines else self.seeds
             explore(self.paths, target, frontier=self.frontier, near=near, gap=self.gap, seeds=seeds)
             outcomes, bound = self.frontier.outcomes + joints, self.frontier.bound(target)
-            if not target.binds or not np.isfinite(bound) or self._closed(outcomes, target, bound):
+            if not np.isfinite(bound) or self._closed(outcomes, target, bound):
                 return outcomes, bound
+            if not target.binds:
+                if target.at_budget is not None:
+                    outcomes, _ = self.solve(target.at_budget)
+                return outcomes, self.frontier.bound(target)
             within, beyond = self.frontier.sides(target)
             if within is not None and beyond is not None:
                 joints = splice(self.paths.place, within, beyond, target, bound * (1 + self.gap / 2))

@@ -63,6 +63,16 @@ class Target:
         budget = self.max_time_ns if self.minimize == "energy" else self.max_energy_j
         return self.minimize in ("energy", "time") and bool(np.isfinite(budget))
 
+    @property
+    def at_budget(self) -> Target | None:
+        """For products of energy and time what is best where the budget is all used; None without one.
+
+        They are least inside the budget, and then a corner of the hull, or else near its edge.
+        """
+        if self.minimize in ("energy", "time") or self.max_time_ns == self.max_energy_j == np.inf:
+            return None
+        return replace(self, minimize="energy" if self.max_time_ns < np.inf else "time")
+
     def value(self, time_ns: float, energy_j: float) -> float:
         """The number to minimize, in the objective's unit."""
         return Objective(minimize=self.minimize).value(time_ns / 1e9, energy_j)
