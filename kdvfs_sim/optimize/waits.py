@@ -65,7 +65,9 @@ def waiting_frontier(
     excess -= float(work.cost(energy_weight, time_weight).min(axis=1).sum())
     waited_ns, parts_ns = work.limits(energy_weight, time_weight, max(excess, 0.0))
     part_ns = float(parts_ns.max())
-    slip_ns = math.ceil((parts_ns + work.gap_ns.max(axis=1)).max())  # from inside a launch or the gap after it to a boundary
+    slip_ns = math.ceil(
+        (parts_ns + work.gap_ns.max(axis=1)).max()
+    )  # from inside a launch or the gap after it to a boundary
     issued_ns = slip_ns if problem.protocol.anticipates else 0
     waited_ns = min(waited_ns, least_ns - issued_ns - part_ns - 2)
     if not waited_ns > 0:
@@ -114,8 +116,8 @@ def _alone(problem: Problem) -> bool:
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Work:
     """Launches by themselves, (n, C): ``busy_ns``, infinite where not allowed, ``power_w`` and ``gap_ns``
-    after them, idling at ``idle_w``, the least, or at up to ``idle_range_w`` more. What stalls waits, too, maybe
-    at clocks that nobody may ask for: then ``idle_w`` is no more than that.
+    after them, idling at ``idle_w``, the least, or at up to ``idle_range_w`` more. What stalls waits, too,
+    maybe at clocks that nobody may ask for: ``idle_w`` is then no more than that.
 
     ``bend_ns`` (n,): by how much the gap after a launch under two clocks may be shorter than in proportion,
     where at some clocks it lasts until the host launches the next, and at others not.
