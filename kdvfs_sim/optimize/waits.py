@@ -65,9 +65,8 @@ def waiting_frontier(
     excess -= float(work.cost(energy_weight, time_weight).min(axis=1).sum())
     waited_ns, parts_ns = work.limits(energy_weight, time_weight, max(excess, 0.0))
     part_ns = float(parts_ns.max())
-    slip_ns = math.ceil(
-        (parts_ns + work.gap_ns.max(axis=1)).max()
-    )  # from inside a launch or the gap after it to a boundary
+    # from inside a launch, or the gap after it, to a boundary
+    slip_ns = math.ceil((parts_ns + work.gap_ns.max(axis=1)).max())
     issued_ns = slip_ns if problem.protocol.anticipates else 0
     waited_ns = min(waited_ns, least_ns - issued_ns - part_ns - 2)
     if not waited_ns > 0:
